@@ -1,0 +1,13 @@
+"""LfF with q = 0.7 and alpha = 0.7.
+
+python -m jaxbed.main --config=configs/lff.py
+python -m jaxbed.main --config=configs/lff.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import lff
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("LfF", lff.Config(), dataset)

@@ -1,0 +1,12 @@
+"""SagNet, cut before stage 3, adversary weight and clipping 0.1 as in the paper; --config.method.variant=biasbed for BiasBed's.
+
+python -m jaxbed.main --config=configs/sagnet.py
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import sagnet
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("SagNet", sagnet.Config(), dataset)

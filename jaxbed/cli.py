@@ -1,0 +1,52 @@
+"""The command `jaxbed`: train, eval, stats. Each imports only what it needs."""
+
+import argparse
+import pathlib
+import sys
+
+USAGE = """usage: jaxbed COMMAND ...
+
+  train --config=FILE.py [--workdir=DIR] [--config.NAME=VALUE ...]   train, evaluate, print scores (= python -m jaxbed.main)
+  eval WORKDIR [--watch]                                             evaluate the epochs that have no answers yet
+  stats WORKDIR... | SCORES.csv                                      compare algorithms (jaxbed stats --help)
+"""
+
+
+def main() -> int:
+    command, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
+    if command == "train":
+        from absl import app
+
+        from jaxbed import main as whole
+
+        sys.path.insert(0, "")  # as `python -m` does: configs import their neighbours
+        app.run(whole.main, argv=[f"{sys.argv[0]} train", *rest])
+    if command == "eval":
+        return evaluate(rest)
+    if command == "stats":
+        from jaxbed.stats import main as statistics
+
+        return statistics.main(rest)
+    print(USAGE, file=sys.stdout if command in ("-h", "--help") else sys.stderr)
+    return 0 if command in ("-h", "--help") else 2
+
+
+def evaluate(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="jaxbed eval", description="Evaluate the epochs of a run that have no answers yet.")
+    parser.add_argument("workdir", type=pathlib.Path)
+    parser.add_argument("--watch", action="store_true", help="wait for further epochs until the last is done")
+    arguments = parser.parse_args(argv)
+    from jaxbed import config, evaluate
+    from jaxbed.log import Log
+
+    try:
+        cfg = config.load(arguments.workdir)
+        status = evaluate.evaluate(cfg, cfg.data.open(), arguments.workdir, Log(arguments.workdir), arguments.watch)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"jaxbed: {error}", file=sys.stderr)
+        return 2
+    return 128 + status if status else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

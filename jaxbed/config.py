@@ -1,0 +1,107 @@
+"""What a run is made of: plain dataclasses, built by a Python file of `configs/`, overridden by flags, kept as JSON.
+
+Defaults live here and in the dataclasses of the parts, once; nothing reads a missing key deep in the code.
+"""
+
+import dataclasses
+import importlib
+import json
+import pathlib
+from typing import Any
+
+from jaxbed.optim import Optim
+from jaxbed.parallel import Mesh
+
+
+@dataclasses.dataclass
+class Eval:
+    batch_size: int = 256
+    sets: tuple[str, ...] = ()  # names of evaluation sets; empty: all that the data set has
+
+
+@dataclasses.dataclass
+class Save:
+    resume_every_minutes: float = 10.0  # the whole state, between epochs and within them; 0: after every epoch
+
+
+@dataclasses.dataclass
+class Train:
+    """One algorithm on one data set, with all its seeds."""
+
+    name: str  # of the algorithm, in every table
+    method: Any  # Config of a module in jaxbed.methods, or of your own
+    net: Any  # Config of a module in jaxbed.models
+    data: Any  # Config of a module in jaxbed.data
+    optim: Optim = dataclasses.field(default_factory=Optim)
+    epochs: int = 10
+    batch_size: int = 64
+    seeds: int = 3  # how many
+    first_seed: int = 0  # they are first_seed, first_seed + 1, ...
+    shared_order: bool = False  # all seeds see the batches of the first: dependent runs, error bars too small
+    mesh: Mesh = dataclasses.field(default_factory=Mesh)
+    eval: Eval = dataclasses.field(default_factory=Eval)
+    save: Save = dataclasses.field(default_factory=Save)
+
+
+def check(cfg: Train) -> None:
+    """Raises ValueError for values that no run can have."""
+    for name in ("epochs", "batch_size", "seeds"):
+        if getattr(cfg, name) < 1:
+            raise ValueError(f"{name} = {getattr(cfg, name)}: must be at least 1")
+    if cfg.eval.batch_size < 1:
+        raise ValueError(f"eval.batch_size = {cfg.eval.batch_size}: must be at least 1")
+    if cfg.first_seed < 0:
+        raise ValueError(f"first_seed = {cfg.first_seed}: must not be negative")
+    if not cfg.name:
+        raise ValueError("name is empty: tables need the algorithm's name")
+
+
+def to_dict(cfg: Any) -> Any:
+    """Nested dictionaries, lists and scalars; each dataclass carries its qualified name under "is"."""
+    if dataclasses.is_dataclass(cfg):
+        fields = {f.name: to_dict(getattr(cfg, f.name)) for f in dataclasses.fields(cfg)}
+        return {"is": f"{type(cfg).__module__}:{type(cfg).__qualname__}", **fields}
+    if isinstance(cfg, (list, tuple)):
+        return [to_dict(x) for x in cfg]
+    if cfg is None or isinstance(cfg, (bool, int, float, str)):
+        return cfg
+    raise ValueError(f"{cfg!r} of type {type(cfg).__name__} cannot be kept as JSON: a config holds dataclasses, tuples and scalars")
+
+
+def from_dict(tree: Any) -> Any:
+    """The inverse of to_dict. Lists come back as tuples. Fields that the class does not have (any more) are an error."""
+    if isinstance(tree, list):
+        return tuple(from_dict(x) for x in tree)
+    if not isinstance(tree, dict):
+        return tree
+    if "is" not in tree:
+        raise ValueError(f'not a saved config: no "is" among {sorted(tree)}')
+    module, _, name = tree["is"].partition(":")
+    kind = getattr(importlib.import_module(module), name, None)
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise ValueError(f"{tree['is']} is no dataclass of this version of the code")
+    values = {key: from_dict(value) for key, value in tree.items() if key != "is"}
+    unknown = sorted(set(values) - {f.name for f in dataclasses.fields(kind)})
+    if unknown:
+        raise ValueError(f"{tree['is']} has no field {', '.join(unknown)}: the run was made by another version of the code")
+    return kind(**values)
+
+
+def save(cfg: Train, path: pathlib.Path) -> None:
+    path.write_text(json.dumps(to_dict(cfg), indent=2) + "\n")
+
+
+def load(workdir: pathlib.Path) -> Train:
+    """The configuration of a run's workdir."""
+    path = pathlib.Path(workdir) / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: {workdir} is no workdir of a run (python -m jaxbed.main makes one)")
+    return from_dict(json.loads(path.read_text()))
+
+
+def differences(one: Any, other: Any, path: str = "") -> list[str]:
+    """Where two configurations as dictionaries differ, as "optim.lr: 0.1 / 0.2"."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        found = [differences(one.get(key), other.get(key), f"{path}.{key}".lstrip(".")) for key in {**one, **other}]
+        return [line for lines in found for line in lines]
+    return [] if one == other else [f"{path}: {one} / {other}"]

@@ -1,0 +1,198 @@
+"""Colored MNIST: digits whose colour gives away the label, but for a known share of the training set.
+
+The foreground is coloured, the background stays black: pixel = floor(grey · clip(colour + N(0, 0.005), 0, 1)), one draw per image
+and channel, after LfF (its "severity 4"). Each digit has its own mean colour. Numbers are those of Lee et al. (2022), Table 8:
+45,000 training and 5,000 validation images from MNIST's training set, 10,000 test images with colours uniform over all ten.
+Which images conflict is drawn at random, stratified by digit; their colour is uniform over the other nine.
+
+Three ways to get it: a folder of MNIST's IDX files (gzipped or not), TFDS, or the published archive of PNG files.
+"""
+
+import dataclasses
+import gzip
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed.data.source import EvaluationSet, Source
+from jaxbed.data.split import Split
+
+COLOURS = np.array(  # mean foreground colour of each digit, RGB in [0, 1]
+    [
+        (0.98368, 0.31252, 0.16858),
+        (0.99053, 0.91561, 0.35151),
+        (0.67296, 0.46107, 0.57981),
+        (0.78325, 0.83156, 0.60133),
+        (0.08802, 0.77796, 0.98181),
+        (0.32139, 0.96105, 0.44645),
+        (0.02462, 0.23565, 0.75867),
+        (0.55525, 0.10158, 0.76176),
+        (0.20772, 0.39295, 0.01870),
+        (0.83366, 0.20241, 0.26694),
+    ]
+)
+DEVIATION = 0.005
+TRAIN, VAL = 45_000, 5_000
+CONFLICTING = {0.5: (230, 30), 1: (450, 50), 2: (900, 100), 5: (2250, 250), 20: (9000, 1000)}  # percent: (train, validation)
+SCALES = {"unit": 255.0, "double255": 255.0 * 255.0}
+LAYOUTS = ("idx", "tfds", "png")
+
+
+@dataclasses.dataclass
+class Config:
+    """dir: the folder of the IDX files, of the prepared TFDS data, or of the archive (the one that holds 0.5pct, 1pct, ... or cmnist)."""
+
+    dir: str = "data/mnist"
+    layout: str = "idx"  # idx | tfds | png
+    conflicting_percent: float = 1.0  # 0.5 | 1 | 2 | 5 | 20
+    input_scale: str = "double255"  # double255: divided by 255 twice, as in the published code | unit: [0, 1]
+    seed: int = 0  # of the data: which images, which conflict, colours
+
+    def open(self) -> Source:
+        """Raises FileNotFoundError, saying what was expected where and how to get it, and ValueError for other settings."""
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"data.layout = {self.layout!r} is not one of {', '.join(LAYOUTS)}")
+        if self.conflicting_percent not in CONFLICTING:
+            raise ValueError(f"data.conflicting_percent = {self.conflicting_percent} is not one of {', '.join(map(str, CONFLICTING))}")
+        if self.input_scale not in SCALES:
+            raise ValueError(f"data.input_scale = {self.input_scale!r} is not one of {', '.join(SCALES)}")
+        if self.layout == "png":
+            train, val, test = read_archive(pathlib.Path(self.dir), self.conflicting_percent)
+        else:
+            digits = read_idx(pathlib.Path(self.dir)) if self.layout == "idx" else read_tfds(self.dir)
+            train, val, test = construct(*digits, self.conflicting_percent, self.seed)
+        divisor = SCALES[self.input_scale]
+
+        def scale(image: jax.Array) -> jax.Array:
+            return image.astype(jnp.float32) / divisor
+
+        return Source(
+            name="colored_mnist",
+            class_names=tuple("0123456789"),
+            train=train,
+            sets={"val": EvaluationSet(val, "val"), "unbiased": EvaluationSet(test, "test")},
+            scale=scale,
+            facts={
+                "input_scale": self.input_scale,
+                "conflicting_percent": self.conflicting_percent,
+                "layout": self.layout,
+                "data_seed": self.seed,
+            },
+            cue_name="colour",
+        )
+
+
+def construct(
+    train_image: np.ndarray, train_label: np.ndarray, test_image: np.ndarray, test_label: np.ndarray, percent: float, seed: int
+) -> tuple[Split, Split, Split]:
+    """(train, val, test) from MNIST's own images [n, 28, 28] uint8 and labels [n]. The test set is the same for every percent."""
+    rng = np.random.default_rng([seed, 0])
+    picked = rng.permutation(len(train_label))[: TRAIN + VAL]
+    splits = []
+    for rows, conflicting, name in zip((picked[:TRAIN], picked[TRAIN:]), CONFLICTING[percent], ("train", "val"), strict=True):
+        label = train_label[rows]
+        cue = label.copy()
+        chosen = _stratified(label, conflicting, rng)
+        cue[chosen] = (label[chosen] + rng.integers(1, 10, conflicting)) % 10  # uniform over the other nine
+        splits.append(_split(train_image[rows], label, cue, rows, name, rng))
+    rng = np.random.default_rng([seed, 1])
+    cue = rng.integers(0, 10, len(test_label))
+    return splits[0], splits[1], _split(test_image, test_label, cue, np.arange(len(test_label)), "test", rng)
+
+
+def _stratified(label: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
+    """`total` rows, each class in proportion to its size (largest remainders), without replacement."""
+    classes, sizes = np.unique(label, return_counts=True)
+    exact = total * sizes / len(label)
+    quota = np.floor(exact).astype(int)
+    quota[np.argsort(quota - exact, kind="stable")[: total - quota.sum()]] += 1
+    return np.concatenate([rng.choice(np.flatnonzero(label == c), n, replace=False) for c, n in zip(classes, quota, strict=True)])
+
+
+def _split(grey: np.ndarray, label: np.ndarray, cue: np.ndarray, rows: np.ndarray, name: str, rng: np.random.Generator) -> Split:
+    colour = np.clip(COLOURS[cue] + rng.normal(0, DEVIATION, (len(cue), 3)), 0, 1)
+    image = np.floor(grey[..., None] * colour[:, None, None, :]).astype(np.uint8)
+    names = np.array([f"{name}-{row:05d}" for row in rows])
+    return Split(image, label.astype(np.int32), cue.astype(np.int32), names)
+
+
+def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
+    """[train images, train labels, test images, test labels] from MNIST's four IDX files."""
+    arrays = []
+    for stem, dimensions in (("train-images", 3), ("train-labels", 1), ("t10k-images", 3), ("t10k-labels", 1)):
+        found = [path for path in (folder / f"{stem}-idx{dimensions}-ubyte{end}" for end in (".gz", "")) if path.is_file()]
+        if not found:
+            raise FileNotFoundError(
+                f"{folder / stem}-idx{dimensions}-ubyte[.gz] is missing. Expected are MNIST's four IDX files (train-images, train-labels, "
+                f"t10k-images, t10k-labels): fetch them into that folder, or give theirs with --config.data.dir=FOLDER, "
+                f"or take them from TFDS with --config.data.layout=tfds"
+            )
+        raw = gzip.decompress(found[0].read_bytes()) if found[0].suffix == ".gz" else found[0].read_bytes()
+        magic, shape = int.from_bytes(raw[:4], "big"), np.frombuffer(raw, ">i4", dimensions, offset=4)
+        if magic != 0x800 + dimensions or len(raw) != 4 + 4 * dimensions + np.prod(shape):
+            raise ValueError(f"{found[0]} is no IDX file of {dimensions} dimensions of bytes, or is cut short: fetch it again")
+        arrays.append(np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape))
+    return arrays
+
+
+def read_tfds(folder: str) -> list[np.ndarray]:
+    """The same from TFDS's `mnist`, prepared as array_record (the form that is read without TensorFlow)."""
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise ValueError(
+            "data.layout = 'tfds' needs tensorflow-datasets: pip install 'jaxbed[tfds]', or use data.layout = 'idx'"
+        ) from error
+    arrays = []
+    for split in ("train", "test"):
+        try:
+            source = tfds.data_source("mnist", split=split, data_dir=folder)
+        except Exception as error:
+            raise FileNotFoundError(
+                f"TFDS finds no mnist prepared as array_record under {folder}: "
+                f"tfds.builder('mnist', data_dir={folder!r}, file_format='array_record').download_and_prepare() makes it"
+            ) from error
+        rows = [source[i] for i in range(len(source))]
+        arrays += [np.stack([row["image"][..., 0] for row in rows]), np.array([row["label"] for row in rows])]
+    return arrays
+
+
+def read_archive(folder: pathlib.Path, percent: float) -> tuple[Split, Split, Split]:
+    """(train, val, test) from the PNG archive of DisEnt and BiasEnsemble.
+
+    {p}pct/align/<class>/*.png, {p}pct/conflict/<class>/*.png (also spelled "conlict"), {p}pct/valid/*.png and test/<class>/*.png;
+    the last two parts of a file's name, between underscores, are its digit and its colour. Sorted by path: LfF's tables are by row.
+    """
+    root = folder / "cmnist" if (folder / "cmnist").is_dir() else folder
+    share = root / f"{percent:g}pct"
+    train = [path for kind in ("align", "conflict", "conlict") for path in sorted((share / kind).glob("*/*.png"))]
+    groups = {"train": train, "val": sorted((share / "valid").rglob("*.png")), "test": sorted((root / "test").rglob("*.png"))}
+    for name, place in (("train", share / "align"), ("val", share / "valid"), ("test", root / "test")):
+        if not groups[name]:
+            raise FileNotFoundError(
+                f"no PNG files for {name} under {place}: expected is the published archive, {share}/align/<class>/*.png, "
+                f"{share}/conflict/<class>/*.png, {share}/valid/*.png and {root}/test/<class>/*.png; --config.data.layout=idx makes it from MNIST"
+            )
+    return tuple(_read_pngs(paths, root) for paths in groups.values())
+
+
+def _read_pngs(paths: list[pathlib.Path], root: pathlib.Path) -> Split:
+    from PIL import Image
+
+    images, pairs = [], []
+    for path in paths:
+        tokens = path.stem.split("_")
+        if len(tokens) < 2 or not all(token.isdigit() for token in tokens[-2:]):
+            raise ValueError(f"{path}: the name must end in _<digit>_<colour>.png")
+        pairs.append((int(tokens[-2]), int(tokens[-1])))
+        try:
+            with Image.open(path) as image:
+                images.append(np.asarray(image.convert("RGB")))
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read as an image ({error}): fetch the archive again") from error
+        if images[-1].shape != (28, 28, 3):
+            raise ValueError(f"{path} is {images[-1].shape[1]} x {images[-1].shape[0]} pixels, and Colored MNIST has 28 x 28")
+    label, cue = np.array(pairs, np.int32).T
+    return Split(np.stack(images), label, cue, np.array([str(path.relative_to(root)) for path in paths]))

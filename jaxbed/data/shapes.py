@@ -1,0 +1,239 @@
+"""shapes: a small cue-conflict benchmark made by code, of 16 shapes that mostly wear their own one of 16 textures.
+
+No file, no network, a few seconds, deterministic in a seed. The sets follow Geirhos et al. 2019 (arXiv:1811.12231): silhouettes,
+edges, sketches, stylised images and images whose shape and texture disagree. The label is always the shape.
+
+    train, val, in_distribution   textured shape before a quiet background; texture class == label in a fixed share of the images
+    silhouette                    black on white
+    edge                          dark outline on white
+    sketch                        broken double outline with some hatching, greys on paper
+    stylised                      figure and background both in foreign textures
+    cue_conflict                  as train, but never in its own texture
+"""
+
+import dataclasses
+import numbers
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed.data.shape_outlines import SHAPES, measure_distance
+from jaxbed.data.source import EvaluationSet, Source
+from jaxbed.data.split import Split
+from jaxbed.data.textures import TEXTURES, draw_noise, weave
+
+__all__ = ["SETS", "SHAPES", "TEXTURES", "Config", "draw"]
+
+# The place in this tuple seeds a set's random stream: append, never reorder.
+SETS: tuple[str, ...] = ("train", "val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
+CORRELATED = ("train", "val", "in_distribution")
+SIDES_PX = (32, 64)
+BLOCK_PX = 2**18  # pixels worked on at once: a float32 field of that many stays in the cache
+
+LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # Rec. 601 weights
+LIGHT_FRAC = 0.6  # share of images with a light background
+TEXTURE_CONTRAST = (0.52, 0.63)  # luminance between a texture's two colours
+GROUND_RANGE = 0.1  # luminance between the two colours of a quiet background
+STYLISED_RANGE = 0.16  # the same of a background in a foreign texture
+LINED_FRAC = 0.35  # share of images whose figure is drawn in one colour on the background, texture and outline, instead of filled
+LINED_STRENGTH = (0.6, 1.0)  # of the texture inside the outline: weaker trains the eye for edges, stronger for textures
+CHROMA = 0.2  # colourfulness; more of it hides the texture from a small network
+LINE_UNITS = 1.5  # width of that outline, in thirty-seconds of the side
+FIGURE_GAP = 0.12  # least luminance between the background and the nearer colour of the figure
+
+
+@dataclasses.dataclass
+class Config:
+    """The benchmark as a data set. Numbers of images are multiples of 16."""
+
+    side_px: int = 32  # 32 | 64
+    texture_correlation: float = 0.95  # share of training images in their class's own texture; 0.0625 = 1/16 tells nothing
+    train_images: int = 4096
+    val_images: int = 800
+    test_images: int = 800  # of each of the six test sets
+    seed: int = 0  # of the images, not of the runs
+
+    def open(self) -> Source:
+        counts = {**dict.fromkeys(SETS, self.test_images), "train": self.train_images, "val": self.val_images}
+        splits = draw(self.side_px, counts, self.texture_correlation, self.seed)
+        train = splits.pop("train")
+        roles = {**dict.fromkeys(splits, "ood"), "val": "val", "in_distribution": "test"}
+        return Source(
+            name="shapes",
+            class_names=SHAPES,
+            train=train,
+            sets={name: EvaluationSet(split, roles[name]) for name, split in splits.items()},
+            scale=scale,
+            facts={"side_px": self.side_px, "texture_correlation": self.texture_correlation, "data_seed": self.seed},
+            cue_name="texture",
+        )
+
+
+def scale(image: jax.Array) -> jax.Array:
+    """uint8 -> float32 in ±2, middle grey at 0: about unit variance."""
+    return (image.astype(jnp.float32) - 127.5) / 63.75
+
+
+def draw(side_px: int, counts: dict, texture_correlation: float, seed: int) -> dict[str, Split]:
+    """Draws all eight sets.
+
+    Args:
+        side_px: 32 or 64.
+        counts: set name -> number of images, for each name in `SETS`; multiples of 16, at least 16, so that classes balance exactly.
+        texture_correlation: share of the images of each class in train, val and in_distribution that wear the class's own texture, from
+            1/16 (texture says nothing about the shape) to 1; rounded to a whole number of images a class. The others share the 15
+            foreign textures evenly.
+        seed: non-negative. A set depends on (seed, its name, its own size, side_px, texture_correlation), not on the other sets' sizes.
+
+    Returns:
+        Set name -> Split with image [n, side_px, side_px, 3], in random order. `cue` is the texture class of the figure, -1 in
+        silhouette, edge and sketch.
+
+    Raises:
+        ValueError: an argument is outside of what is allowed.
+    """
+    _validate(side_px, counts, texture_correlation, seed)
+    splits = {}
+    for place, set_name in enumerate(SETS):
+        rng = np.random.default_rng([seed, place])
+        label, cue = _assign_classes(set_name, int(counts[set_name]), texture_correlation, rng)
+        block = BLOCK_PX // side_px**2
+        image = np.concatenate(
+            [_paint(set_name, label[i : i + block], cue[i : i + block], side_px, rng) for i in range(0, len(label), block)]
+        )
+        worn = [TEXTURES[k] if k >= 0 else "none" for k in cue]
+        name = np.array([f"{SHAPES[k]}-{texture}-{i:05d}" for i, (k, texture) in enumerate(zip(label, worn, strict=True))])
+        splits[set_name] = Split(image, label, cue, name)
+    return splits
+
+
+def _validate(side_px: int, counts: dict, texture_correlation: float, seed: int) -> None:
+    if side_px not in SIDES_PX:
+        raise ValueError(f"side_px is {side_px!r}, allowed are {SIDES_PX}, to which the textures are fitted; choose one of the two")
+    unknown, missing = sorted(set(counts) - set(SETS)), [name for name in SETS if name not in counts]
+    if unknown:
+        raise ValueError(f"counts names the sets {unknown}, allowed are {SETS}; rename or remove them")
+    if missing:
+        raise ValueError(f"counts lacks the sets {missing}; give a number of images for each of {SETS}")
+    for name, n in counts.items():
+        if not isinstance(n, numbers.Integral) or n < 16 or n % 16:
+            raise ValueError(f"counts[{name!r}] is {n!r}, allowed are 16, 32, 48, ...; take one, so that the 16 classes balance")
+    if not 1 / 16 <= texture_correlation <= 1:
+        raise ValueError(
+            f"texture_correlation is {texture_correlation!r}, allowed is 1/16 to 1; "
+            "take 1/16 for a texture that says nothing about the shape, 1 for one that says all"
+        )
+    if not isinstance(seed, numbers.Integral) or seed < 0:
+        raise ValueError(f"seed is {seed!r}, allowed are whole numbers from 0 on; choose one")
+
+
+def _assign_classes(set_name: str, n: int, texture_correlation: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Shape and texture class of each image, [n] int32 each, shuffled; numbers are exact, only their order is random."""
+    per_class = n // 16
+    own = int(np.floor(texture_correlation * per_class + 0.5)) if set_name in CORRELATED else 0
+    label = np.repeat(np.arange(16, dtype=np.int32), per_class)
+    # Going once round the foreign textures as often as it takes shares them evenly; a random start for each class spreads the remainder.
+    step = (rng.integers(15, size=(16, 1)) + np.arange(per_class)) % 15 + 1
+    step[:, :own] = 0
+    cue = ((label + step.ravel()) % 16).astype(np.int32)
+    if set_name in ("silhouette", "edge", "sketch"):
+        cue[:] = -1
+    order = rng.permutation(n)
+    return label[order], cue[order]
+
+
+def _paint(set_name: str, label: np.ndarray, cue: np.ndarray, side_px: int, rng: np.random.Generator) -> np.ndarray:
+    """Images [n, side_px, side_px, 3] uint8 of a block of a set."""
+    distance_px = measure_distance(label, side_px, rng)
+    if set_name == "silhouette":
+        level = 1 - _cover(distance_px)
+    elif set_name == "edge":
+        level = _paint_edge(distance_px, rng)
+    elif set_name == "sketch":
+        level = _paint_sketch(distance_px, rng)
+    else:
+        return _quantise(_paint_textured(distance_px, label, cue, set_name == "stylised", rng))
+    return np.repeat(_quantise(level)[..., None], 3, axis=-1)
+
+
+def _cover(distance_px: np.ndarray) -> np.ndarray:
+    """Share of each pixel that lies inside, for a straight outline at that signed distance from the pixel's middle."""
+    return np.clip(0.5 - distance_px, 0, 1)
+
+
+def _quantise(level: np.ndarray) -> np.ndarray:
+    return (np.clip(level, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def _paint_edge(distance_px: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    n, side_px = distance_px.shape[:2]
+    width_units, ink = (rng.uniform(low, high, (n, 1, 1)).astype(np.float32) for low, high in ((1.2, 2.0), (0.0, 0.25)))
+    return 1 - (1 - ink) * _cover(np.abs(distance_px) - width_units / 2 * np.float32(side_px / 32))
+
+
+def _paint_sketch(distance_px: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    n, side_px = distance_px.shape[:2]
+    unit_px = side_px / 32
+    paper, ink, angle, gap, phase = (
+        rng.uniform(low, high, (n, 1, 1)).astype(np.float32) for low, high in ((0.9, 1.0), (0.1, 0.4), (0, np.pi), (3.0, 4.5), (0, 9.0))
+    )
+    mark = np.zeros_like(distance_px)
+    for shift in (-0.5, 0.5):  # two passes of the pencil, each straying on its own and leaving out some stretches
+        stray = unit_px * (shift + 0.7 * draw_noise(n, side_px, 6, rng))
+        pressure = np.clip(1.1 + 0.9 * draw_noise(n, side_px, 7, rng), 0, 1)
+        mark = np.maximum(mark, pressure * _cover(np.abs(distance_px + stray) - 0.55 * unit_px))
+    grid = (np.arange(side_px, dtype=np.float32) + np.float32(0.5)) / np.float32(unit_px)
+    across = np.cos(angle) * grid[None, None, :] + np.sin(angle) * grid[None, :, None] + phase
+    hatch = _cover(unit_px * (np.abs(np.mod(across, gap) - gap / 2) - 0.4))
+    shaded = np.clip(1.5 * draw_noise(n, side_px, 4, rng), 0, 1)  # some of the inside, a little over the line
+    mark = np.maximum(mark, 0.6 * hatch * shaded * _cover(distance_px - 0.5 * unit_px))
+    return paper - (paper - ink) * mark
+
+
+def _draw_colour(luminance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Colours [n, 1, 1, 3] of the given luminance [n]: random hue and saturation, pulled towards grey as far as the cube demands."""
+    chroma = rng.uniform(-CHROMA, CHROMA, (len(luminance), 3)).astype(np.float32)
+    chroma -= (chroma @ LUMINANCE)[:, None]  # the weights sum to 1, so that this leaves a chroma without luminance
+    grey = luminance[:, None].astype(np.float32)
+    room = np.where(chroma > 0, 1 - grey, grey) / np.maximum(np.abs(chroma), 1e-6)
+    return (grey + chroma * np.minimum(room.min(1, keepdims=True), 1))[:, None, None, :]
+
+
+def _paint_textured(distance_px: np.ndarray, label: np.ndarray, cue: np.ndarray, stylised: bool, rng: np.random.Generator) -> np.ndarray:
+    """[n, H, W, 3]: the figure in its texture before a plain, shaded or cloudy background; `stylised`: before a second foreign texture."""
+    n, side_px = distance_px.shape[:2]
+    light = rng.random(n) < LIGHT_FRAC
+    # Luminances are drawn as if the background were light (figure below it) and turned round for dark ones.
+    ground = rng.uniform(0.85, 1.0, n)
+    contrast = rng.uniform(*TEXTURE_CONTRAST, n)
+    near = rng.uniform(contrast, ground - GROUND_RANGE - FIGURE_GAP)
+    tones = np.stack([ground, ground - (STYLISED_RANGE if stylised else GROUND_RANGE), near, near - contrast])
+    base, other, near, far = (_draw_colour(luminance, rng) for luminance in np.where(light, tones, 1 - tones))
+
+    if stylised:
+        step = (cue + 1 + rng.integers(14, size=n)) % 16
+        foreign = np.where((step - cue) % 16 >= (label - cue) % 16, (step + 1) % 16, step)  # neither the figure's nor the label's own
+        share = weave(foreign, side_px, rng)
+    else:
+        share = _shade(n, side_px, rng)
+    background = base + (other - base) * share[..., None]
+
+    share = weave(cue, side_px, rng)[..., None]
+    lined = (rng.random((n, 1, 1, 1)) < LINED_FRAC) & (not stylised)
+    near = np.where(lined, background, near)
+    strength = np.where(lined, rng.uniform(*LINED_STRENGTH, (n, 1, 1, 1)), 1.0)
+    figure = near + (far - near) * (share * strength)
+    image = background + (figure - background) * _cover(distance_px)[..., None]
+    stroke = lined * _cover(np.abs(distance_px) - LINE_UNITS / 2 * side_px / 32)[..., None]
+    return image + (far - image) * stroke
+
+
+def _shade(n: int, side_px: int, rng: np.random.Generator) -> np.ndarray:
+    """Quiet backgrounds as shares [n, side_px, side_px] of a second colour: plain, linear gradient or soft noise, a third each."""
+    kind = rng.integers(3, size=(n, 1, 1))
+    angle = rng.uniform(0, 2 * np.pi, (n, 1, 1)).astype(np.float32)
+    grid = (np.arange(side_px, dtype=np.float32) + np.float32(0.5)) / side_px - np.float32(0.5)
+    gradient = 0.5 + 0.7 * (np.cos(angle) * grid[None, None, :] + np.sin(angle) * grid[None, :, None])
+    cloud = 0.5 + 0.5 * draw_noise(n, side_px, 5, rng)
+    return np.clip(np.where(kind == 0, np.float32(0), np.where(kind == 1, gradient, cloud)), 0, 1)

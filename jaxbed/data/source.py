@@ -1,0 +1,91 @@
+"""What every data set hands to the trainer and the evaluator, and its resident form: all images on the device, a batch is rows."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxbed import keys
+from jaxbed.data.split import Split
+
+ROLES = ("val", "test", "ood")
+
+
+class EvaluationSet(NamedTuple):
+    """One set to answer. role: val (for selection only), test (distribution of the training set), ood (shifted)."""
+
+    split: Split
+    role: str
+    decision: str = "argmax"  # a name of `decisions.RULES`
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A data set, on the host.
+
+    scale turns uint8 images [B, H, W, C] into the network's float input; it runs on the device, in training and evaluation alike.
+    facts are written beside every result: what was done to the pixels, the bias ratio, counts. cue_name says what the second cue
+    is (texture, colour); empty where there is none.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    train: Split
+    sets: dict[str, EvaluationSet]
+    scale: Callable[[jax.Array], jax.Array]
+    facts: dict[str, object]
+    cue_name: str = ""
+
+    def __post_init__(self) -> None:
+        for name, evaluation_set in self.sets.items():
+            if evaluation_set.role not in ROLES:
+                raise ValueError(f"set {name}: role {evaluation_set.role!r} is not one of {', '.join(ROLES)}")
+        for name, split in {"train": self.train, **{k: v.split for k, v in self.sets.items()}}.items():
+            check(name, split, len(self.class_names))
+
+
+def check(name: str, split: Split, classes: int) -> None:
+    """Raises ValueError where a split's arrays do not fit each other or its labels the classes."""
+    sizes = {field: len(array) for field, array in zip(Split._fields, split, strict=True)}
+    if len(set(sizes.values())) != 1 or not sizes["image"]:
+        raise ValueError(f"set {name}: its arrays must have one common length above 0, and have {sizes}")
+    if split.image.dtype != np.uint8 or split.image.ndim != 4:
+        raise ValueError(f"set {name}: images must be uint8 [n, H, W, C], and are {split.image.dtype} {list(split.image.shape)}")
+    for field, array, least in (("label", split.label, 0), ("cue", split.cue, -1)):
+        if array.min() < least or array.max() >= classes:
+            raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
+
+
+def cells(split: Split) -> dict[tuple[int, int], int]:
+    """Number of images for each (label, cue) that occurs."""
+    pairs, counts = np.unique(np.stack([split.label, split.cue]), axis=1, return_counts=True)
+    return {(int(y), int(b)): int(n) for y, b, n in zip(*pairs, counts, strict=True)}
+
+
+def describe(name: str, split: Split) -> str:
+    """Counts per (label, cue) cell, for the log: one row a label, one column a cue."""
+    counts, labels, cues = cells(split), np.unique(split.label), np.unique(split.cue)
+    if cues.tolist() == [-1]:
+        return f"{name}: {len(split.label)} images, per label " + " ".join(str(counts[int(y), -1]) for y in labels)
+    aligned = int((split.label == split.cue).sum())
+    conflicting = int((split.cue >= 0).sum()) - aligned
+    lines = [
+        f"{name}: {len(split.label)} images, {aligned} aligned, {conflicting} conflicting; rows labels, columns cues {cues.min()}-{cues.max()}"
+    ]
+    lines += [f"  {y:4d} |" + "".join(f"{counts.get((int(y), int(b)), 0):6d}" for b in cues) for y in labels]
+    return "\n".join(lines)
+
+
+def order(rows: int, batch_size: int, epoch: int, seeds: np.ndarray, shared: bool) -> np.ndarray:
+    """Rows of every batch of an epoch, [S, steps, B] int32: a pure function of its arguments, so there is no position to save.
+
+    Each seed has its own order, unless shared: then all follow the first seed's, which makes seeds dependent. What does not
+    fill a batch is left out of that epoch.
+    """
+    steps = rows // batch_size
+    sources = seeds[:1] if shared else seeds
+    drawn = [keys.rng(int(s), keys.ORDER, epoch).permutation(rows)[: steps * batch_size] for s in sources]
+    stacked = np.stack(drawn).astype(np.int32).reshape(len(sources), steps, batch_size)
+    return np.broadcast_to(stacked, (len(seeds), steps, batch_size))

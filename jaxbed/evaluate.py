@@ -1,0 +1,148 @@
+"""Evaluation: what every seed answers to every image of every set, after every epoch. Stores answers, not scores.
+
+WORKDIR/responses/<set>/images.csv   name, label, cue of each image
+WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
+                                     checkpoint: identity of the checkpoint that answered
+WORKDIR/responses/sets.json          role and decision of each set, class names, facts of the data
+"""
+
+import json
+import os
+import pathlib
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from jaxbed import config, decisions, parallel
+from jaxbed.checkpoint import Store
+from jaxbed.data.source import EvaluationSet, Source
+from jaxbed.interrupt import Interrupt
+from jaxbed.log import Log
+from jaxbed.program import Program, assemble
+from jaxbed.train import snapshot, stores
+
+
+def evaluate(cfg: config.Train, source: Source, workdir: pathlib.Path, log: Log, watch: bool = False) -> int:
+    """Answers all sets for every epoch's checkpoint that has no (current) answers yet.
+
+    watch waits for further epochs until the last one is done. Returns 0, or the number of the signal that ended it early.
+    Raises ValueError for a damaged checkpoint, and, unless it watches, where no epoch has been trained.
+    """
+    program = assemble(cfg, source, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
+    _, epochs = stores(workdir, cfg.seeds, log)
+    sets = chosen(cfg, source)
+    folder = pathlib.Path(workdir) / "responses"
+    describe(folder, source, sets)
+    pools = pool(program, source, sets, cfg.eval.batch_size)
+    if not epochs.numbers() and not watch:
+        raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
+    with Interrupt() as interrupt:
+        while True:
+            for epoch in epochs.numbers():
+                if interrupt.signal:
+                    return interrupt.signal
+                if not answered(folder, sets, epoch, epochs):
+                    answer(program, epochs, epoch, pools, folder, log)
+            if not watch or cfg.epochs in epochs.numbers() or interrupt.signal:
+                return interrupt.signal
+            time.sleep(1.0)
+
+
+def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
+    """The sets to evaluate, by name."""
+    unknown = sorted(set(cfg.eval.sets) - set(source.sets))
+    if unknown:
+        raise ValueError(f"eval.sets names {', '.join(unknown)}; {source.name} has {', '.join(source.sets)}")
+    return {name: source.sets[name] for name in cfg.eval.sets or source.sets}
+
+
+def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet]) -> None:
+    """Writes what the answers mean: once per run, the same bytes each time."""
+    for name, (split, _, _) in sets.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        frame = pd.DataFrame({"name": split.name, "label": split.label, "cue": split.cue})
+        frame.to_csv(folder / name / "images.csv", index=False)
+    content = {
+        "data": {"name": source.name, "cue": source.cue_name, **source.facts},
+        "classes": list(source.class_names),
+        "sets": {name: {"role": role, "decision": decision} for name, (_, role, decision) in sets.items()},
+    }
+    (folder / "sets.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+class Pool(NamedTuple):
+    """Sets that go through the network together: one image shape, one decision, batches that run across set borders."""
+
+    names: list[str]
+    sizes: list[int]
+    images: jax.Array  # [steps, B, H, W, C] uint8, the last batch filled up with repetitions that are never counted
+    answers: object  # (params, stats, images) -> [S, steps, B] int32
+
+
+def pool(program: Program, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
+    groups: dict[tuple, list[str]] = {}
+    for name, (split, _, decision) in sets.items():
+        groups.setdefault((split.image.shape[1:], decision), []).append(name)
+    columns = program.seeds.columns
+    batch = -(-batch_size // columns) * columns  # a multiple of the devices that share it
+    pools = []
+    for (shape, decision), names in groups.items():
+        sizes = [len(sets[name].split.label) for name in names]
+        steps = -(-sum(sizes) // batch)
+        images = np.concatenate([sets[name].split.image for name in names])
+        images = np.resize(images, (steps * batch, *shape)).reshape(steps, batch, *shape)
+        placed = program.seeds.place(images, None, "data")
+        pools.append(Pool(names, sizes, placed, program.seeds.over(_answers(program, source, decision), shared=(2,))))
+    return pools
+
+
+def _answers(program: Program, source: Source, rule: str):
+    decide = decisions.named(rule)
+
+    def answers(params, stats, images):  # one seed: images [steps, B, H, W, C] -> [steps, B] int32
+        def one(batch):
+            logits = program.method.predict(params, stats, source.scale(batch))
+            return jnp.where(jnp.isfinite(logits).all(-1), decide(logits), -1)
+
+        return jax.lax.map(one, images)
+
+    return answers
+
+
+def answered(folder: pathlib.Path, sets: dict[str, EvaluationSet], epoch: int, epochs: Store) -> bool:
+    """Whether all sets have the answers of exactly this checkpoint."""
+    for name in sets:
+        path = folder / name / f"{epoch}.npz"
+        if not path.is_file():
+            return False
+        with np.load(path) as stored:
+            if str(stored["checkpoint"]) != epochs.identity(epoch):
+                return False
+    return True
+
+
+def answer(program: Program, epochs: Store, epoch: int, pools: list[Pool], folder: pathlib.Path, log: Log) -> None:
+    """Loads one epoch's checkpoint and writes what all its seeds answer."""
+    started = time.monotonic()
+    weights = epochs.load(epoch, snapshot(program.abstract))
+    identity, images = epochs.identity(epoch), 0
+    for names, sizes, batches, answers in pools:
+        flat = np.asarray(answers(weights["params"], weights["stats"], batches)).reshape(program.seeds.size, -1)
+        images += sum(sizes)
+        for name, part in zip(names, np.split(flat[:, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1), strict=True):
+            path = folder / name / f"{epoch}.npz"
+            partial = path.with_suffix(".partial")
+            with partial.open("wb") as file:
+                np.savez_compressed(
+                    file,
+                    response=part.astype(np.int16),
+                    seeds=program.seeds.numbers,
+                    alive=np.asarray(weights["alive"]),
+                    checkpoint=identity,
+                )
+            os.replace(partial, path)
+    log.write("evaluation", epoch=epoch, images=images, seconds=time.monotonic() - started)

@@ -1,0 +1,16 @@
+"""Randomness as a function of (seed, purpose, step): nothing to store, so a resumed run draws what an uninterrupted one drew."""
+
+import jax
+import numpy as np
+
+INIT, STEP, LOAD, ORDER = range(4)
+
+
+def of(seed: jax.Array | int, purpose: int, step: jax.Array | int = 0) -> jax.Array:
+    """JAX key of one seed for one purpose at one step."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step)
+
+
+def rng(seed: int, purpose: int, step: int = 0) -> np.random.Generator:
+    """The same for the host: a NumPy generator of one seed for one purpose at one step (or epoch)."""
+    return np.random.default_rng([seed, purpose, step])

@@ -1,0 +1,164 @@
+"""What a run tells: JSON lines in WORKDIR/log.jsonl for programs, plain lines or a progress bar for people."""
+
+import contextlib
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from jaxbed import config
+from jaxbed.data.source import Source, cells, describe
+from jaxbed.program import Program, Run
+
+PACKAGES = ("jaxbed", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+class Log:
+    """Appends to WORKDIR/log.jsonl, one object a line with its `kind` and time; `say` shows a line and keeps it too."""
+
+    def __init__(self, workdir: pathlib.Path):
+        logging.set_verbosity(logging.WARNING)  # orbax tells a page of INFO for every checkpoint
+        pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
+        self._path = pathlib.Path(workdir) / "log.jsonl"
+        self._console = Console(highlight=False, soft_wrap=True, markup=False)
+
+    def write(self, kind: str, **fields: Any) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        with self._path.open("a") as file:
+            file.write(json.dumps({"kind": kind, "time": now, **fields}) + "\n")
+
+    def say(self, text: str) -> None:
+        self._console.print(text)
+        self.write("message", text=text)
+
+    def header(self, cfg: config.Train, source: Source) -> None:
+        """What one must know to repeat the run: command, versions, devices, source, configuration, facts of the data."""
+        devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
+        self.write(
+            "header",
+            command=sys.argv,
+            python=platform.python_version(),
+            versions={name: _version(name) for name in PACKAGES},
+            devices=devices,
+            source=source_hash(),
+            config=config.to_dict(cfg),
+            data={"name": source.name, **source.facts},
+        )
+        self.say(f"{cfg.name} on {source.name}, seeds {cfg.first_seed}-{cfg.first_seed + cfg.seeds - 1}, {len(devices)} x {devices[0]}")
+
+    def data(self, source: Source) -> None:
+        """Images per (label, cue) cell: the training set's shown, all sets' kept."""
+        self.say(describe("train", source.train))
+        for name, (split, role, _) in source.sets.items():
+            self.write("set", name=name, role=role, images=len(split.label), cells=[[*cell, n] for cell, n in cells(split).items()])
+        self.say("evaluation sets: " + ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in source.sets.items()))
+
+    def resumed(self, step: int, steps: int) -> None:
+        self.say(f"resuming after step {step}: {step // steps} epochs are done, {step % steps} of {steps} steps of the next")
+
+    def parameters(self, params: Any) -> None:
+        """The table of one seed's parameters."""
+        from clu import parameter_overview  # imports pandas' weight in seconds: only where a run starts
+
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), params)
+        self.write("parameters", table=parameter_overview.get_parameter_overview(one, include_stats=False))
+        self.say(f"{sum(x.size for x in jax.tree.leaves(one)):,} parameters a seed (table in {self._path})")
+
+    @contextlib.contextmanager
+    def training(self, cfg: config.Train, program: Program, step: int) -> Iterator["Record"]:
+        total = cfg.epochs * program.info.steps_per_epoch
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        with bar if self._console.is_terminal else contextlib.nullcontext():
+            task = bar.add_task(f"{cfg.name} steps", total=total, completed=step)
+            yield Record(self, cfg, program, step, lambda step: bar.update(task, completed=step))
+
+
+class Record:
+    """Times and metrics of the epochs of one training."""
+
+    def __init__(self, log: Log, cfg: config.Train, program: Program, step: int, progress: Callable[[int], None]):
+        self.progress = progress
+        self._log, self._cfg, self._program = log, cfg, program
+        self._alive = None
+        self._compiling = True
+        self._begin(step)
+
+    def _begin(self, step: int) -> None:
+        self._step, self._started, self._waited = step, time.monotonic(), 0.0
+
+    def waiting(self, function: Callable, *args: Any) -> Any:
+        """function(*args), its time counted as lost waiting for data."""
+        before = time.monotonic()
+        result = function(*args)
+        self._waited += time.monotonic() - before
+        return result
+
+    def epoch(self, step: int, run: Run) -> np.ndarray:
+        """Writes the epoch that ends at `step`; returns which seeds are alive, [S] bool."""
+        steps, numbers = self._program.info.steps_per_epoch, self._program.seeds.numbers
+        sums, alive, died = jax.device_get((run.sums, run.alive, run.state.step))
+        seconds = time.monotonic() - self._started
+        images = (step - self._step) * self._cfg.batch_size * len(numbers)
+        means = {name: [float(v) / steps if ok else None for v, ok in zip(value, alive, strict=True)] for name, value in sums.items()}
+        self._log.write(
+            "epoch",
+            epoch=step // steps,
+            seeds=numbers.tolist(),
+            alive=alive.tolist(),
+            metrics=means,
+            seconds=seconds,
+            compiles=self._compiling,  # the first epoch of a process
+            images_per_second=images / seconds,
+            waited_for_data_seconds=self._waited,
+            peak_memory_bytes=peak_memory_bytes(),
+        )
+        shown = "  ".join(f"{name} {np.mean([v for v in values if v is not None] or [np.nan]):.3f}" for name, values in means.items())
+        self._log._console.print(f"epoch {step // steps:3d}/{self._cfg.epochs}  {shown}  {images / seconds:,.0f} img/s")
+        for i in np.flatnonzero(~alive if self._alive is None else self._alive & ~alive):
+            self._log.write("diverged", seed=int(numbers[i]), step=int(died[i]))
+            self._log.say(f"seed {numbers[i]} became non-finite after step {died[i]}: frozen and marked; the other seeds go on")
+        self._alive, self._compiling = alive, False
+        self._begin(step)
+        return alive
+
+
+def source_hash() -> str:
+    """Digest of the package's Python files: which code ran."""
+    root = pathlib.Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def peak_memory_bytes() -> int:
+    """Of the fullest device; of the whole process where the backend does not count (CPU)."""
+    counts = [(d.memory_stats() or {}).get("peak_bytes_in_use", 0) for d in jax.local_devices()]
+    return max(counts) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,76 @@
+"""The whole protocol in one command: train, evaluate every epoch on every set, print the scores.
+
+python -m jaxbed.main --config=configs/sagnet.py [--workdir=DIR] [--config.seeds=10 --config.optim.lr=0.05 ...]
+"""
+
+import json
+import pathlib
+import sys
+
+from absl import app, flags
+from ml_collections import config_flags
+
+from jaxbed import config
+
+CONFIG = config_flags.DEFINE_config_file(
+    "config", help_string="Python file with get_config(); FILE.py:DATASET picks the data set.", lock_config=True
+)
+WORKDIR = flags.DEFINE_string("workdir", None, "Where the run is kept. Default: runs/<config file>-<data set>. The same command resumes.")
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected {' '.join(argv[1:])}: settings are given as --config.NAME=VALUE")
+    if CONFIG.value is None:
+        raise app.UsageError("--config=FILE.py is missing, for example --config=configs/erm.py")
+    try:
+        status = run(CONFIG.value, pathlib.Path(WORKDIR.value or default_workdir(CONFIG.value)))
+    except (ValueError, FileNotFoundError) as error:
+        print(f"jaxbed: {error}", file=sys.stderr)
+        sys.exit(2)
+    if status:
+        sys.exit(128 + status)
+
+
+def default_workdir(cfg: config.Train) -> str:
+    stem = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).split(":")[0]).stem
+    return f"runs/{stem}-{type(cfg.data).__module__.rpartition('.')[2]}"
+
+
+def run(cfg: config.Train, workdir: pathlib.Path) -> int:
+    """Train, evaluate, print. Returns 0, or the number of the signal that stopped it; the same call then goes on."""
+    from jaxbed import evaluate, train
+    from jaxbed.log import Log
+
+    claim(cfg, workdir)
+    log = Log(workdir)
+    source = cfg.data.open()
+    log.header(cfg, source)
+    log.data(source)
+    status = train.train(cfg, source, workdir, log) or evaluate.evaluate(cfg, source, workdir, log)
+    if status:
+        log.say(f"stopped by signal {status}; the same command goes on from here")
+        return status
+    from jaxbed.stats import main as statistics
+
+    statistics.main([str(workdir), "--missing", "drop"])  # names the seeds it leaves out
+    return 0
+
+
+def claim(cfg: config.Train, workdir: pathlib.Path) -> None:
+    """Makes the workdir and keeps the configuration there; ValueError where it holds a run of another one."""
+    config.check(cfg)
+    path = workdir / "config.json"
+    if path.is_file():
+        found = config.differences(json.loads(path.read_text()), json.loads(json.dumps(config.to_dict(cfg))))
+        if found:
+            raise ValueError(
+                f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. Take another --workdir, or delete it"
+            )
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    config.save(cfg, path)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,132 @@
+"""What a method is: three pure functions, written for one seed and one global batch.
+
+How many seeds run, and on which devices, is decided elsewhere (`parallel`). A batch is a dictionary with `image [B,H,W,C]`
+float, `label [B]` int32, `index [B]` int32 (row in the training set) and, for methods whose Config says `reads_bias = True`,
+`bias [B]` int32 (the class the second cue votes for).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxbed import losses
+
+PyTree = Any
+Batch = dict[str, jax.Array]
+
+
+@flax.struct.dataclass
+class State:
+    """Arrays only; any leaf may carry a leading seed axis.
+
+    hparams holds the numbers a search may vary, as float32 scalars: they ride on the seed axis like everything else.
+    """
+
+    step: jax.Array  # int32 scalar: drives schedules, keys and resume
+    params: PyTree  # {network name: parameters}
+    stats: PyTree  # {network name: batch statistics}
+    opt: PyTree  # one optax state, or {optimizer name: optax state}
+    memory: PyTree  # what else must survive a step: per-sample tables, frozen networks, banks
+    hparams: dict[str, jax.Array]
+
+
+class Method(NamedTuple):
+    init: Callable[[jax.Array, Batch], State]  # (key, batch)
+    step: Callable[[State, Batch, jax.Array], tuple[State, dict[str, jax.Array]]]  # (state, batch, key) -> state, scalars
+    predict: Callable[[PyTree, PyTree, jax.Array], jax.Array]  # (params, stats, image) -> logits [B, classes]; deterministic
+
+
+class Info(NamedTuple):
+    """What a method may know of the run it is part of."""
+
+    classes: int
+    train_size: int
+    steps_per_epoch: int
+    epochs: int
+
+
+def init_net(net: nn.Module, key: jax.Array, image: jax.Array) -> tuple[PyTree, PyTree]:
+    """Fresh (params, batch statistics) of one network; the statistics are {} where it has none."""
+    variables = net.init(key, image, train=False)
+    return variables["params"], variables.get("batch_stats", {})
+
+
+def apply_net(
+    net: nn.Module, params: PyTree, stats: PyTree, image: jax.Array, train: bool, rngs: dict[str, jax.Array] | None = None
+) -> tuple[jax.Array, PyTree]:
+    """Output and new batch statistics of one network: the only way a method calls a network.
+
+    With train=True batch statistics are those of the (global) batch; with train=False the running ones are used and returned.
+    """
+    variables = {"params": params, "batch_stats": stats}
+    if not train:
+        return net.apply(variables, image, train=False), stats
+    output, updated = net.apply(variables, image, train=True, mutable=["batch_stats"], rngs=rngs)
+    return output, updated.get("batch_stats", {})
+
+
+def scalars(numbers: dict[str, float]) -> dict[str, jax.Array]:
+    """Hyper-parameters as the float32 scalars that State.hparams holds."""
+    return {name: jnp.asarray(value, jnp.float32) for name, value in numbers.items()}
+
+
+def from_loss(
+    init_nets: Callable[[jax.Array, Batch], tuple[PyTree, PyTree]],
+    loss: Callable[[PyTree, State, Batch, jax.Array], tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]],
+    transform: Callable[[dict[str, jax.Array]], optax.GradientTransformation],
+    hparams: dict[str, float],
+    predict: Callable[[PyTree, PyTree, jax.Array], jax.Array],
+    memory: Callable[[], PyTree] = dict,
+) -> Method:
+    """The method that descends one loss with one optimizer.
+
+    init_nets(key, batch) -> (params, stats); loss(params, state, batch, key) -> (scalar, (stats, memory, metrics));
+    transform(hparams) -> the optimizer, built anew in every step from the hyper-parameters of the state.
+    """
+
+    def init(key: jax.Array, batch: Batch) -> State:
+        params, stats = init_nets(key, batch)
+        numbers = scalars(hparams)
+        return State(jnp.zeros((), jnp.int32), params, stats, transform(numbers).init(params), memory(), numbers)
+
+    def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
+        grads, (stats, new_memory, metrics) = jax.grad(loss, has_aux=True)(state.params, state, batch, key)
+        updates, opt = transform(state.hparams).update(grads, state.opt, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return state.replace(step=state.step + 1, params=params, stats=stats, opt=opt, memory=new_memory), metrics
+
+    return Method(init, step, predict)
+
+
+def from_net(
+    net: nn.Module,
+    transform: Callable[[dict[str, jax.Array]], optax.GradientTransformation],
+    hparams: dict[str, float],
+    rng: str | None = None,
+) -> Method:
+    """Mean cross-entropy of one network: the method whose whole idea sits in the network's layers.
+
+    rng names the random stream those layers draw from while training; they are identities where the stream is absent.
+    """
+
+    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
+        params, stats = init_net(net, key, batch["image"])
+        return {"net": params}, {"net": stats}
+
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        dropout_key, rng_key = jax.random.split(key)
+        rngs = {"dropout": dropout_key, **({rng: rng_key} if rng else {})}
+        logits, stats = apply_net(net, params["net"], state.stats["net"], batch["image"], True, rngs)
+        value = losses.cross_entropy(logits, batch["label"]).mean()
+        metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
+        return value, ({"net": stats}, state.memory, metrics)
+
+    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        return apply_net(net, params["net"], stats["net"], image, False)[0]
+
+    return from_loss(init_nets, loss, transform, hparams, predict)

@@ -1,0 +1,1 @@
+"""One module a method: equations, configuration, and what differs from the published code."""

@@ -1,0 +1,15 @@
+"""ERM, the baseline: mean cross-entropy, nothing else. Called Vanilla in the debiasing literature."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from jaxbed.method import Info, Method, from_net
+from jaxbed.optim import Optim
+
+
+@dataclasses.dataclass
+class Config:
+    reads_bias: ClassVar[bool] = False
+
+    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+        return from_net(net.make(info.classes), optim.transform(info), optim.hparams())

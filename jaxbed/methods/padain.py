@@ -1,0 +1,31 @@
+"""pAdaIN: Nuriel, Benaim, Wolf, "Permuted AdaIN: Reducing the Bias Towards Global Statistics in Image Classification" (2021).
+
+After every convolution of the main path (stem and blocks, not shortcuts) and before its BatchNorm, with probability p, all
+images of the batch swap their channel statistics by one permutation (`style.swap_statistics`). Off at evaluation.
+
+Differs from the published code: the coin and the permutation are drawn for the global batch, not for each device's part.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from jaxbed.method import Info, Method, from_net
+from jaxbed.models import resnet, style
+from jaxbed.optim import Optim
+
+
+@dataclasses.dataclass
+class Config:
+    reads_bias: ClassVar[bool] = False
+
+    p: float = 0.01  # probability of a swap, per site and step
+
+    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+        if not isinstance(net, resnet.Config):
+            raise ValueError(
+                f"pAdaIN swaps the statistics of a ResNet's maps and cannot run on {type(net).__module__}: set net to resnet.Config()"
+            )
+        if not 0 <= self.p <= 1:
+            raise ValueError(f"method.p = {self.p} is no probability: take a number from 0 to 1, 0.01 in the paper")
+        network = net.make(info.classes, conv=style.permuted_conv(self.p))
+        return from_net(network, optim.transform(info), optim.hparams(), rng="padain")

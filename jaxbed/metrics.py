@@ -1,0 +1,108 @@
+"""From answers to numbers. Reads what `evaluate` wrote; knows neither JAX nor the network.
+
+Terms, for one seed and one set. An image is *aligned* where its second cue votes for its label, *conflicting* where it votes for
+another class.
+
+accuracy        correct / all
+aligned         accuracy on the aligned images
+conflicting     accuracy on the conflicting images
+acc_diff        aligned - conflicting
+ac_score        2·aligned·conflicting / (aligned + conflicting); 0 where both are 0 (Lee et al., 2022)
+worst_group     lowest accuracy of a non-empty (label, cue) cell; n_total is that cell's size
+group_mean      mean of the cells' accuracies
+cue_accuracy    answers equal to the cue / conflicting images
+shape_bias      answers equal to the label / answers equal to label or cue, on the conflicting images, pooled (Geirhos et al.,
+                2019); only where the cue is texture
+
+A metric whose images do not exist in a set is absent, never 0.
+"""
+
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+
+COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
+
+
+def measure(response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: str) -> dict[str, tuple[np.ndarray, ...]]:
+    """{metric: (value [S], n_correct [S], n_total [S])} of answers [S, n] to n images; counts are NaN where a metric is no ratio."""
+    correct, to_cue = response == label, (response == cue) & (cue >= 0)
+    aligned, conflicting = cue == label, (cue >= 0) & (cue != label)
+    result = {"accuracy": _ratio(correct.sum(1), len(label))}
+    if not (cue >= 0).any():
+        return result
+    if aligned.any():
+        result["aligned"] = _ratio(correct[:, aligned].sum(1), aligned.sum())
+    if conflicting.any():
+        result["conflicting"] = _ratio(correct[:, conflicting].sum(1), conflicting.sum())
+        hits, cue_hits = correct[:, conflicting].sum(1), to_cue[:, conflicting].sum(1)
+        result["cue_accuracy"] = _ratio(cue_hits, conflicting.sum())
+        if cue_name == "texture":
+            result["shape_bias"] = _ratio(hits, hits + cue_hits)
+    if aligned.any() and conflicting.any():
+        a, c = result["aligned"][0], result["conflicting"][0]
+        result["acc_diff"] = _plain(a - c)
+        result["ac_score"] = _plain(ac_score(a, c))
+    cells = [(label == y) & (cue == b) for y, b in np.unique(np.stack([label, cue]), axis=1).T]
+    hits = np.stack([correct[:, cell].sum(1) for cell in cells], 1)  # [S, cells]
+    sizes = np.array([cell.sum() for cell in cells])
+    worst = (hits / sizes).argmin(1)
+    result["worst_group"] = _ratio(hits[np.arange(len(hits)), worst], sizes[worst])
+    result["group_mean"] = _plain((hits / sizes).mean(1))
+    return result
+
+
+def ac_score(aligned: np.ndarray, conflicting: np.ndarray) -> np.ndarray:
+    """Harmonic mean of aligned and conflicting accuracy; 0 where both are 0."""
+    total = np.asarray(aligned, float) + conflicting
+    return np.divide(2 * np.asarray(aligned) * conflicting, total, out=np.zeros_like(total), where=total > 0)
+
+
+def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
+    """All metrics of a run, one row per (seed, set, epoch, metric); columns COLUMNS, values as fractions.
+
+    run is the seed. role is val, test or ood. status is "diverged" for a seed from the epoch on in which it became non-finite,
+    whose answers are those of its last finite state; "ok" otherwise.
+    """
+    workdir = pathlib.Path(workdir)
+    algorithm = json.loads(_read(workdir / "config.json", "python -m jaxbed.main --config=... makes one"))["name"]
+    about = json.loads(_read(workdir / "responses" / "sets.json", f"run: jaxbed eval {workdir}"))
+    frames = []
+    for dataset, facts in about["sets"].items():
+        folder = workdir / "responses" / dataset
+        images = pd.read_csv(folder / "images.csv")
+        label, cue = images["label"].to_numpy(), images["cue"].to_numpy()
+        paths = sorted(folder.glob("*.npz"), key=lambda path: int(path.stem))
+        if not paths:
+            raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
+        for path in paths:
+            with np.load(path) as stored:
+                response, seeds, alive = stored["response"], stored["seeds"], stored["alive"]
+            if response.shape[1] != len(label):
+                raise ValueError(
+                    f"{path} answers {response.shape[1]} images, and {folder}/images.csv lists {len(label)}: delete {folder}, then jaxbed eval"
+                )
+            status = np.where(alive, "ok", "diverged")
+            for metric, (value, n_correct, n_total) in measure(response, label, cue, about["data"]["cue"]).items():
+                frame = {"run": seeds, "value": value, "n_correct": n_correct, "n_total": n_total, "status": status}
+                frames.append(pd.DataFrame({**frame, "dataset": dataset, "epoch": int(path.stem), "metric": metric, "role": facts["role"]}))
+    return pd.concat(frames, ignore_index=True).assign(algorithm=algorithm)[COLUMNS]
+
+
+def _ratio(correct: np.ndarray, total: np.ndarray | int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    total = np.broadcast_to(np.asarray(total, float), correct.shape)
+    value = np.divide(correct, total, out=np.full(correct.shape, np.nan), where=total > 0)
+    return value, correct.astype(float), total
+
+
+def _plain(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    nothing = np.full(value.shape, np.nan)
+    return value, nothing, nothing
+
+
+def _read(path: pathlib.Path, cure: str) -> str:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: {cure}")
+    return path.read_text()

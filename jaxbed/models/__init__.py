@@ -1,0 +1,1 @@
+"""Networks and layers, in the geometry and initialisation of the published PyTorch ones."""

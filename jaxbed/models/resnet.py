@@ -1,0 +1,116 @@
+"""ResNet, once: torchvision's v1.5 geometry (stride in the 3x3 of a bottleneck), initialisation and BatchNorm constants.
+
+A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
+parts; one that changes its layers (pAdaIN) hands in a factory for the convolutions of the main path, stem included. Shortcut
+convolutions are always plain.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxbed.models.conv import Conv
+from jaxbed.models.linear import Linear
+from jaxbed.models.norm import BatchNorm
+
+BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+BOTTLENECK = (50,)
+STEMS = ("imagenet", "small", "half")
+PARTS = 6
+
+
+@dataclasses.dataclass
+class Config:
+    depth: int = 50  # 10 | 18 | 34 | 50
+    width: int = 64  # channels of the first stage; 64 is the published network
+    stem: str = "imagenet"  # imagenet: 7x7 stride 2, 3x3 max-pool | small: 3x3 | half: 3x3 stride 2
+    dropout: float = 0.0  # before the last linear layer
+    dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
+
+    def make(self, classes: int, conv: Callable = Conv, norm: Callable = BatchNorm, first: int = 0, last: int = PARTS) -> nn.Module:
+        """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
+        for name, value, allowed in (
+            ("depth", self.depth, tuple(BLOCKS)),
+            ("stem", self.stem, STEMS),
+            ("dtype", self.dtype, ("float32", "bfloat16")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"net.{name} = {value!r} is not one of {', '.join(map(str, allowed))}")
+        return ResNet(self.depth, self.width, self.stem, self.dropout, self.dtype, classes, conv, norm, first, last)
+
+
+class ResNet(nn.Module):
+    depth: int
+    width: int
+    stem: str
+    dropout: float
+    dtype: str
+    classes: int
+    conv: Callable
+    norm: Callable
+    first: int
+    last: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> maps, or [B, classes] with the head
+        x = x.astype(self.dtype)
+        if self.first == 0:
+            kernel, stride = {"imagenet": (7, 2), "small": (3, 1), "half": (3, 2)}[self.stem]
+            x = self.conv(self.width, kernel, stride, name="stem_conv")(x)
+            x = nn.relu(self.norm(name="stem_norm")(x, train))
+            if self.stem == "imagenet":
+                x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        block = Bottleneck if self.depth in BOTTLENECK else Basic
+        for stage in range(max(self.first, 1), min(self.last, PARTS - 1)):
+            for i in range(BLOCKS[self.depth][stage - 1]):
+                stride = 2 if stage > 1 and i == 0 else 1
+                features = self.width * 2 ** (stage - 1)
+                x = block(features, stride, self.conv, self.norm, name=f"stage{stage}_block{i}")(x, train)
+        if self.last < PARTS:
+            return x
+        x = x.astype(jnp.float32).mean((1, 2))
+        if self.dropout:
+            x = nn.Dropout(self.dropout, deterministic=not train)(x)
+        return Linear(self.classes, name="head")(x)
+
+
+class Basic(nn.Module):
+    features: int
+    stride: int
+    conv: Callable
+    norm: Callable
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        y = self.conv(self.features, 3, self.stride, name="conv1")(x)
+        y = nn.relu(self.norm(name="norm1")(y, train))
+        y = self.conv(self.features, 3, 1, name="conv2")(y)
+        y = self.norm(name="norm2")(y, train)
+        return nn.relu(y + _shortcut(x, self.features, self.stride, self.norm, train))
+
+
+class Bottleneck(nn.Module):
+    features: int
+    stride: int
+    conv: Callable
+    norm: Callable
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        y = x
+        for i, (factor, kernel, stride) in enumerate(((1, 1, 1), (1, 3, self.stride), (4, 1, 1)), start=1):
+            y = self.conv(factor * self.features, kernel, stride, name=f"conv{i}")(y)
+            y = self.norm(name=f"norm{i}")(y, train)
+            if i < 3:
+                y = nn.relu(y)
+        return nn.relu(y + _shortcut(x, 4 * self.features, self.stride, self.norm, train))
+
+
+def _shortcut(x: jax.Array, features: int, stride: int, norm: Callable, train: bool) -> jax.Array:
+    if stride == 1 and x.shape[-1] == features:
+        return x
+    x = Conv(features, 1, stride, name="shortcut_conv")(x)
+    return norm(name="shortcut_norm")(x, train)

@@ -1,0 +1,38 @@
+"""The "Simple Conv" of ReBias: four blocks of convolution (16, 32, 64, 128), BatchNorm, ReLU; mean over the map; one linear layer.
+
+kernel 7 is the main network, kernel 1 the one that sees single pixels and so is biased towards colour by design.
+"""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+
+from jaxbed.models.conv import Conv
+from jaxbed.models.linear import Linear
+from jaxbed.models.norm import BatchNorm
+
+
+@dataclasses.dataclass
+class Config:
+    kernel: int = 7  # odd
+    widths: tuple[int, ...] = (16, 32, 64, 128)
+
+    def make(self, classes: int) -> nn.Module:
+        if self.kernel % 2 == 0:
+            raise ValueError(f"net.kernel = {self.kernel} has no centre: take an odd one, 7 (main network) or 1 (biased by design)")
+        return SimpleConv(self.kernel, tuple(self.widths), classes)
+
+
+class SimpleConv(nn.Module):
+    kernel: int
+    widths: tuple[int, ...]
+    classes: int
+
+    @nn.compact
+    def __call__(self, image: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> [B, classes]
+        x = image
+        for i, width in enumerate(self.widths):
+            x = Conv(width, self.kernel, name=f"conv{i}")(x)
+            x = nn.relu(BatchNorm(name=f"norm{i}")(x, train))
+        return Linear(self.classes, name="head")(x.mean((1, 2)))

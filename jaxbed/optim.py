@@ -1,0 +1,97 @@
+"""Optimizers that step exactly as PyTorch's do, and the schedules of the papers.
+
+Weight decay is added to the gradient of *every* parameter, BatchNorm and biases included, before momentum or Adam sees it
+(PyTorch's `weight_decay` of SGD and Adam; not AdamW).
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxbed.method import Info
+
+
+@dataclasses.dataclass
+class Optim:
+    """One optimizer and its schedule. `lr` and `weight_decay` become hyper-parameters of the state: a search may vary them."""
+
+    rule: str = "sgd"  # sgd | adam
+    lr: float = 0.1  # at the batch size of the run: never rescaled silently
+    weight_decay: float = 0.0
+    momentum: float = 0.9  # sgd
+    nesterov: bool = False  # sgd
+    b1: float = 0.9  # adam
+    b2: float = 0.999  # adam
+    eps: float = 1e-8  # adam
+    schedule: str = "constant"  # constant | step | cosine
+    milestones_epochs: tuple[float, ...] = (30, 60, 90)  # step
+    gamma: float = 0.1  # step: factor at each milestone
+    warmup_epochs: float = 0.0  # linear from 0, per step
+
+    def __post_init__(self) -> None:
+        _one_of("optim.rule", self.rule, ("sgd", "adam"))
+        _one_of("optim.schedule", self.schedule, ("constant", "step", "cosine"))
+
+    def hparams(self) -> dict[str, float]:
+        return {"lr": self.lr, "weight_decay": self.weight_decay}
+
+    def transform(self, info: Info) -> Callable[[dict[str, jax.Array]], optax.GradientTransformation]:
+        """The function hparams -> optimizer. `hparams` needs `lr` and `weight_decay` and may hold traced values."""
+        self.__post_init__()  # fields may have been overridden since
+        decay = _factor(self, info)
+
+        def build(hparams: dict[str, jax.Array]) -> optax.GradientTransformation:
+            if self.rule == "sgd":
+                core = optax.trace(decay=self.momentum, nesterov=self.nesterov)
+            else:
+                core = optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps)
+            return optax.chain(
+                optax.add_decayed_weights(hparams["weight_decay"]),
+                core,
+                optax.scale_by_schedule(lambda count: -hparams["lr"] * decay(count)),
+            )
+
+        return build
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} = {value!r} is not one of {', '.join(allowed)}")
+
+
+def _factor(optim: Optim, info: Info) -> optax.Schedule:
+    """Learning rate at a step, as a fraction of the base one."""
+    warmup = round(optim.warmup_epochs * info.steps_per_epoch)
+    total = info.epochs * info.steps_per_epoch
+    if warmup and warmup >= total:
+        raise ValueError(f"optim.warmup_epochs = {optim.warmup_epochs} leaves nothing of {info.epochs} epochs: shorten it")
+    if optim.schedule == "step":
+        drops = {round(epoch * info.steps_per_epoch): optim.gamma for epoch in optim.milestones_epochs}
+        after = optax.piecewise_constant_schedule(1.0, drops)
+    elif optim.schedule == "cosine":
+        after = optax.cosine_decay_schedule(1.0, total - warmup)
+    else:
+        after = optax.constant_schedule(1.0)
+    if not warmup:
+        return after
+    # milestones are absolute epochs, whereas a cosine starts where the warm-up ends
+    shift = warmup if optim.schedule == "cosine" else 0
+    return lambda count: jnp.where(count < warmup, count / warmup, after(jnp.maximum(count - shift, 0)))
+
+
+def only(transform: optax.GradientTransformation, pick: Callable[[str], bool]) -> optax.GradientTransformation:
+    """`transform` for the parameters whose path satisfies `pick`, and a zero update for all others.
+
+    A path reads like "trunk/stem_norm/scale". (`optax.masked` would hand the others their raw gradient as the update.)
+    """
+
+    def labels(params):
+        def label(path, _leaf):
+            return "on" if pick(jax.tree_util.keystr(path, simple=True, separator="/")) else "off"
+
+        return jax.tree_util.tree_map_with_path(label, params)
+
+    return optax.partition({"on": transform, "off": optax.set_to_zero()}, labels)

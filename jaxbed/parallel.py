@@ -1,0 +1,119 @@
+"""Seeds and devices: the only file that knows how many there are of either.
+
+The mesh has two axes. `seed` is manual (`shard_map`): each row of devices holds its own seeds and nothing crosses rows. `data` is
+left to the compiler: a row's devices share each batch, and means and BatchNorms are over the whole of it, so that results do not
+depend on how many devices ran them.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+PyTree = Any
+
+
+@dataclasses.dataclass
+class Mesh:
+    """How seeds are laid over devices. 0 means: choose."""
+
+    seed: int = 0  # rows; default: the greatest common divisor of seeds and devices
+    data: int = 0  # devices a row; default: all that are left
+    within: str = "auto"  # how one device runs its seeds: vmap | map (one after another, least memory) | auto
+    steps_per_call: int = 0  # training steps per dispatch; default: 1 on CPUs, up to 256 elsewhere
+
+
+class Seeds:
+    """`size` seeds, from `first` on, laid over the devices of a mesh."""
+
+    def __init__(self, size: int, first: int, mesh: Mesh):
+        devices = len(jax.devices())
+        rows = mesh.seed or math.gcd(size, devices if not mesh.data else max(devices // mesh.data, 1))
+        columns = mesh.data or max(devices // rows, 1)
+        if rows * columns > devices:
+            raise ValueError(f"mesh.seed x mesh.data = {rows} x {columns} needs {rows * columns} devices and there are {devices}")
+        if size % rows:
+            raise ValueError(f"seeds = {size} cannot be split over mesh.seed = {rows} rows of devices: take a divisor")
+        if mesh.within not in ("auto", "vmap", "map"):
+            raise ValueError(f"mesh.within = {mesh.within!r} is not one of auto, vmap, map")
+        if mesh.steps_per_call < 0:
+            raise ValueError(f"mesh.steps_per_call = {mesh.steps_per_call} is negative: 0 chooses, 1 dispatches every step")
+        self.size, self.rows, self.columns = size, rows, columns
+        self.within = "vmap" if mesh.within == "auto" else mesh.within
+        # XLA's CPU backend runs the gradient of a convolution inside any loop 30 to 50 times slower
+        self.steps_per_call = mesh.steps_per_call or (1 if jax.default_backend() == "cpu" else 256)
+        self.mesh = jax.make_mesh(
+            (rows, columns), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[: rows * columns]
+        )
+        self.numbers = np.arange(first, first + size, dtype=np.int32)
+        self.array = self.place(self.numbers, "seed")
+
+    def sharding(self, *axes: str | None) -> NamedSharding:
+        """The placement of an array whose leading axes are `axes` ("seed", "data" or None); without axes, a copy on each device."""
+        return NamedSharding(self.mesh, P(*axes))
+
+    def place(self, tree: PyTree, *axes: str | None) -> PyTree:
+        return jax.device_put(tree, self.sharding(*axes))
+
+    def check_batch(self, batch_size: int) -> None:
+        if batch_size % self.columns:
+            raise ValueError(
+                f"batch_size = {batch_size} cannot be split over the {self.columns} devices that share a batch: "
+                f"take a multiple of {self.columns}, or set mesh.data to a divisor"
+            )
+
+    def over(self, function: Callable, shared: tuple[int, ...] = (), donate: tuple[int, ...] = (), once: bool = False) -> Callable:
+        """`function`, written for one seed, for all of them at once, compiled.
+
+        Every argument and result has a leading seed axis [S, ...], but for the arguments numbered in `shared`, which all seeds
+        see whole. Arguments numbered in `donate` are overwritten. `once`: it will run once, so compile it fast rather than well.
+        """
+
+        def local(*args):
+            own = [a for i, a in enumerate(args) if i not in shared]
+
+            def one(own):
+                rest = iter(own)
+                return function(*(a if i in shared else next(rest) for i, a in enumerate(args)))
+
+            return jax.vmap(one)(own) if self.within == "vmap" else jax.lax.map(one, own)
+
+        def run(*args):
+            # No value here is the same for all rows and differentiated, so that nothing would have to be summed over `seed`:
+            # the check of replication, which custom batching rules do not support, has nothing to find.
+            specs = tuple(P() if i in shared else P("seed") for i in range(len(args)))
+            mapped = jax.shard_map(local, mesh=self.mesh, in_specs=specs, out_specs=P("seed"), axis_names={"seed"}, check_vma=False)
+            return mapped(*args)
+
+        options = {"xla_backend_optimization_level": 0} if once else None
+        compiled = jax.jit(run, donate_argnums=donate, compiler_options=options)
+
+        def call(*args):
+            with jax.set_mesh(self.mesh):
+                return compiled(*args)
+
+        call.lower = lambda *args: _lower(self.mesh, compiled, args)
+        return call
+
+    def abstract(self, function: Callable, *args: PyTree) -> PyTree:
+        """Shapes of `function(*args)`, one seed's, stacked over seeds, with the placement they will have."""
+        shapes = jax.eval_shape(function, *args)
+        place = self.sharding("seed")
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype, sharding=place), shapes)
+
+
+def _lower(mesh: jax.sharding.Mesh, compiled: Callable, args: tuple) -> Any:
+    with jax.set_mesh(mesh):
+        return compiled.lower(*args)
+
+
+def finite(tree: PyTree) -> jax.Array:
+    """Whether every number of a tree is finite: a boolean scalar."""
+    leaves = [jnp.isfinite(x).all() for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return jnp.stack(leaves).all()

@@ -1,0 +1,88 @@
+"""The compiled functions of one run: what `train` and `evaluate` call, for all seeds at once."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed import keys, parallel
+from jaxbed.config import Train
+from jaxbed.data.source import Source
+from jaxbed.method import Info, Method, State
+
+PyTree = Any
+
+
+@flax.struct.dataclass
+class Run:
+    """A run in progress, stacked over seeds. A seed whose numbers stop being finite keeps its last finite state from then on."""
+
+    state: State
+    alive: jax.Array  # bool
+    sums: dict[str, jax.Array]  # of the metrics over the steps of this epoch
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    info: Info
+    method: Method
+    seeds: parallel.Seeds
+    arrays: dict[str, jax.Array]  # the training set, on every device
+    init: Callable  # (arrays, rows [S, B], seeds [S]) -> Run
+    advance: Callable  # (Run, arrays, rows [S, K, B], seeds [S]) -> Run, K steps later; the Run handed in is used up
+    abstract: PyTree  # shapes and placement of a Run
+
+
+def steps_per_epoch(cfg: Train, source: Source) -> int:
+    rows = len(source.train.label)
+    if rows < cfg.batch_size:
+        raise ValueError(f"batch_size = {cfg.batch_size} is larger than the training set of {source.name} ({rows} images)")
+    return rows // cfg.batch_size
+
+
+def assemble(cfg: Train, source: Source, seeds: parallel.Seeds) -> Program:
+    """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run."""
+    seeds.check_batch(cfg.batch_size)
+    info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), cfg.epochs)
+    method = cfg.method.make(info, cfg.net, cfg.optim)
+    arrays = {"image": source.train.image, "label": source.train.label}
+    if cfg.method.reads_bias:  # for all other methods it never reaches the device
+        arrays["bias"] = source.train.cue
+
+    def load(arrays: dict, rows: jax.Array) -> dict[str, jax.Array]:
+        batch = {name: array[rows] for name, array in arrays.items()}
+        return {**batch, "image": source.scale(batch["image"]), "index": rows}
+
+    def init(arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
+        batch = load(arrays, rows)
+        state = method.init(keys.of(seed, keys.INIT), batch)
+        metrics = jax.eval_shape(method.step, state, batch, keys.of(seed, keys.STEP))[1]
+        return Run(state, jnp.array(True), {name: jnp.zeros(()) for name in metrics})
+
+    def advance(run: Run, arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
+        def one(run: Run, rows: jax.Array) -> tuple[Run, None]:
+            state, metrics = method.step(run.state, load(arrays, rows), keys.of(seed, keys.STEP, run.state.step))
+            alive = run.alive & parallel.finite((state.params, state.stats, metrics))
+            sums = {name: run.sums[name] + value for name, value in metrics.items()}
+            new = Run(state, alive, sums)
+            return jax.tree.map(lambda new, old: jnp.where(alive, new, old), new, run.replace(alive=alive)), None
+
+        if rows.shape[0] == 1:  # a loop of one would still be a loop to the compiler
+            return one(run, rows[0])[0]
+        return jax.lax.scan(one, run, rows)[0]
+
+    shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
+    example = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
+    return Program(
+        info,
+        method,
+        seeds,
+        seeds.place(arrays),
+        seeds.over(init, shared=(0,), once=True),
+        seeds.over(advance, shared=(1,), donate=(0,)),
+        seeds.abstract(init, shapes, *example),
+    )

@@ -1,0 +1,236 @@
+"""Recorded scores in one tidy layout: read, checked, joined.
+
+One row is one number: what `metric` was measured for one `run` (seed) of one `algorithm` on one `dataset` after one `epoch`.
+
+    algorithm  str
+    run        int     number of the run, from 0 or 1
+    dataset    str
+    epoch      float   epochs trained; NaN where scores come without epochs
+    metric     str     'accuracy', 'ac_score', ...
+    value      float   as measured: fraction or percent, never rescaled here
+    n_correct  float   images answered rightly, of n_total; NaN where unknown
+    n_total    float
+    role       str     'val' the split that epochs are selected on; 'test' in-distribution test; 'ood' shifted
+    status     str     'ok', or 'diverged' from the epoch on at which the run went non-finite
+"""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status")
+KEY = ["algorithm", "run", "dataset", "epoch", "metric"]
+ROLES = ("val", "test", "ood")
+STATUSES = ("ok", "diverged")
+DEFAULTS = {"epoch": float("nan"), "n_correct": float("nan"), "n_total": float("nan"), "role": "test", "status": "ok"}
+
+
+def load(paths: Sequence[str | Path]) -> "pd.DataFrame":
+    """Reads workdirs and score files into one frame with the columns COLUMNS, in the order given.
+
+    A directory is a jaxbed workdir. A file is CSV or Parquet with the columns algorithm, run, dataset and either `accuracy` or
+    `metric, value`; epoch, n_correct, n_total, role and status may be added. Other columns are not used: they are listed in
+    `frame.attrs["unused_columns"]` for the caller to report.
+
+    Raises FileNotFoundError for a path that is not there; ValueError, with the source, the value and the cure, for everything that
+    `check` refuses, for one row found in two sources, and for two workdirs with the same run of the same algorithm.
+    """
+    import pandas as pd
+
+    if not paths:
+        raise ValueError("no scores given; name at least one workdir or one file with the columns algorithm,run,dataset,accuracy")
+    frames, unused, owner = [], [], {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            frame = check(_read_workdir(path), str(path))
+            for pair in sorted(set(zip(frame["algorithm"], frame["run"], strict=True))):
+                if pair in owner:
+                    raise ValueError(
+                        f"{path}: run {pair[1]} of {pair[0]!r} is also in {owner[pair]}; a run may come from one workdir only. "
+                        "Drop one of the two paths, or train with another name or other seeds"
+                    )
+                owner[pair] = path
+        elif path.is_file():
+            frame, extra = _read_file(path)
+            frame = check(frame, str(path))
+            unused += [f"{path}: {name}" for name in extra]
+        else:
+            raise FileNotFoundError(f"{path}: no such file or directory; give a jaxbed workdir or a CSV of scores")
+        frames.append(frame)
+    joined = pd.concat(frames, ignore_index=True)
+    _refuse_duplicates(joined, ", ".join(map(str, paths)))
+    _refuse_mixed_epochs(joined, ", ".join(map(str, paths)))
+    joined.attrs["unused_columns"] = unused
+    return joined
+
+
+def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
+    """The frame with the columns COLUMNS and their types, optional columns filled in; `source` names it in messages.
+
+    Raises ValueError for a missing column, an empty name, a run that is no whole number, a value that is no number or not finite
+    although its status is 'ok', an unknown role or status, a repeated row, one dataset in two roles, or a run with and without epochs.
+    """
+    import pandas as pd
+
+    required = ["algorithm", "run", "dataset", "metric", "value"]
+    missing = [name for name in required if name not in frame.columns]
+    if missing:
+        raise ValueError(
+            f"{source}: column {', '.join(map(repr, missing))} is missing, found {', '.join(map(str, frame.columns))}; needed are "
+            "algorithm,run,dataset,accuracy or algorithm,run,dataset,metric,value"
+        )
+    if frame.empty:
+        raise ValueError(f"{source}: holds no scores; run `jaxbed eval` on the workdir, or check the file")
+    out = pd.DataFrame(index=range(len(frame)))
+    for name in COLUMNS:
+        given = frame[name].reset_index(drop=True) if name in frame.columns else pd.Series(DEFAULTS[name], index=out.index)
+        if name in ("algorithm", "dataset", "metric", "role", "status"):
+            empty = given.isna() | (given.astype(str).str.strip() == "")
+            if empty.any():
+                raise ValueError(f"{source}: {name} is empty in row {_first(empty)}; every row must name it")
+            out[name] = given.astype(str).str.strip()
+        else:
+            out[name] = _numbers(given, name, source)
+    for name, allowed in (("role", ROLES), ("status", STATUSES)):
+        strange = ~out[name].isin(allowed)
+        if strange.any():
+            raise ValueError(f"{source}: {name} {out[name][strange].iloc[0]!r} in row {_first(strange)} is not one of {', '.join(allowed)}")
+    whole = out["run"].notna() & (out["run"] % 1 == 0)
+    if not whole.all():
+        raise ValueError(
+            f"{source}: run {str(frame['run'].iloc[_first(~whole) - 1])!r} in row {_first(~whole)} is not a whole number; number the runs"
+        )
+    out["run"] = out["run"].astype("int64")
+    bad = (out["status"] == "ok") & ~out["value"].abs().lt(float("inf"))
+    if bad.any():
+        row = out[bad].iloc[0]
+        raise ValueError(
+            f"{source}: {row['metric']} of {row['algorithm']!r} run {row['run']} on {row['dataset']!r} is {row['value']} "
+            f"in row {_first(bad)}; only finite numbers have status 'ok'. Mark a run that went non-finite with status 'diverged', "
+            "or leave the row out"
+        )
+    _refuse_duplicates(out, source)
+    _refuse_mixed_epochs(out, source)
+    return out
+
+
+def _read_workdir(path: Path) -> "pd.DataFrame":
+    from jaxbed import metrics  # here, so that a table of scores needs nothing of the training side
+
+    return metrics.scores(path)
+
+
+def _read_file(path: Path) -> "tuple[pd.DataFrame, list[str]]":
+    """The tidy columns of a CSV or Parquet file as they stand, and the names of the columns that are not used."""
+    import pandas as pd
+
+    if path.suffix.lower() in (".parquet", ".pq"):
+        try:
+            frame = pd.read_parquet(path)
+        except ImportError as error:
+            raise ValueError(f"{path}: reading Parquet needs pyarrow; `pip install pyarrow`, or save the scores as CSV") from error
+    else:
+        frame = _read_csv(path)
+    if "accuracy" in frame.columns and not {"metric", "value"} & set(frame.columns):
+        frame = frame.rename(columns={"accuracy": "value"}).assign(metric="accuracy")
+    return frame, [str(name) for name in frame.columns if name not in COLUMNS]
+
+
+def _read_csv(path: Path) -> "pd.DataFrame":
+    """All cells as text: pandas would guess types, read an algorithm named 'NA' as missing, and shift rows that are too long."""
+    import pandas as pd
+
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        try:
+            rows = [row for row in csv.reader(file) if row]
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: not readable as CSV in UTF-8 ({error})") from error
+    if not rows:
+        raise ValueError(f"{path}: the file is empty; the first line must name the columns, e.g. algorithm,run,dataset,accuracy")
+    header = [name.strip() for name in rows[0]]
+    if len(set(header)) < len(header):
+        raise ValueError(f"{path}: a column name is repeated in {','.join(header)}; every column needs its own name")
+    for number, row in enumerate(rows[1:], start=1):
+        if len(row) != len(header):
+            raise ValueError(
+                f"{path}: row {number} has {len(row)} fields, the header {len(header)}: {','.join(row)!r}; write 73.6, not 73,6"
+            )
+    return pd.DataFrame(rows[1:], columns=header)
+
+
+def _numbers(given: "pd.Series", name: str, source: str) -> "pd.Series":
+    """float64; empty text is NaN."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(given.dtype):
+        return given.astype("float64")
+    text = given.astype(str).str.strip()
+    empty = given.isna() | text.str.lower().isin(["", "nan", "none", "<na>"])
+    numbers = pd.to_numeric(text.where(~empty), errors="coerce").astype("float64")
+    bad = numbers.isna() & ~empty
+    if bad.any():
+        raise ValueError(f"{source}: {name} {text[bad].iloc[0]!r} in row {_first(bad)} is not a number; write it like 0.736")
+    return numbers
+
+
+def _refuse_duplicates(frame: "pd.DataFrame", source: str) -> None:
+    again = frame.duplicated(KEY)
+    if again.any():
+        row = frame[again].iloc[0]
+        raise ValueError(
+            f"{source}: {int(again.sum())} repeated row(s), first {row['metric']} of {row['algorithm']!r} run {row['run']} on "
+            f"{row['dataset']!r} at epoch {row['epoch']:g}; one row is allowed for every algorithm, run, dataset, epoch and metric. "
+            "Number the runs, or delete the copy"
+        )
+    roles = frame.groupby(["algorithm", "run", "dataset"], sort=False)["role"].nunique()
+    if (roles > 1).any():
+        algorithm, run, dataset = roles[roles > 1].index[0]
+        raise ValueError(
+            f"{source}: dataset {dataset!r} of {algorithm!r} run {run} has two roles; a dataset is either val, test or ood for a run"
+        )
+
+
+def _refuse_mixed_epochs(frame: "pd.DataFrame", source: str) -> None:
+    kinds = frame["epoch"].isna().groupby([frame["algorithm"], frame["run"]], sort=False).nunique()
+    if (kinds > 1).any():
+        algorithm, run = kinds[kinds > 1].index[0]
+        raise ValueError(
+            f"{source}: {algorithm!r} run {run} has rows with and without epoch; give the epoch in all rows of a run or in none"
+        )
+
+
+def _first(mask: "pd.Series") -> int:
+    """Number of the first true row, counted from 1 below the header."""
+    return int(mask.to_numpy().argmax()) + 1
+
+
+def exclude(frame: "pd.DataFrame", texts: Sequence[str]) -> "tuple[pd.DataFrame, list[dict]]":
+    """The records without some runs; each text is 'ALGORITHM:RUN,RUN', or 'ALGORITHM' for all of its runs.
+
+    Returns the records and what was left out, [{algorithm, runs}]. Raises ValueError for an algorithm or a run that is not there.
+    """
+    left_out = []
+    for text in texts:
+        known = frame["algorithm"].unique()
+        name, colon, numbers = (text, "", "") if text in known else text.rpartition(":")
+        if name not in known:
+            raise ValueError(
+                f"--exclude {text}: no algorithm {(name or text)!r}; there are {', '.join(known)}. Write ALGORITHM:RUN,RUN or ALGORITHM"
+            )
+        have = sorted(frame.loc[frame["algorithm"] == name, "run"].unique().tolist())
+        try:
+            runs = sorted({int(number) for number in numbers.split(",")}) if colon else have
+        except ValueError:
+            raise ValueError(f"--exclude {text}: {numbers!r} is no list of run numbers; write e.g. {name}:{have[0]},{have[-1]}") from None
+        absent = [run for run in runs if run not in have]
+        if absent:
+            raise ValueError(f"--exclude {text}: {name!r} has no run {absent[0]}; it has {', '.join(map(str, have))}")
+        frame = frame[~((frame["algorithm"] == name) & frame["run"].isin(runs))]
+        left_out.append({"algorithm": name, "runs": runs})
+    if frame.empty:
+        raise ValueError("--exclude leaves no scores; keep at least one algorithm")
+    return frame, left_out

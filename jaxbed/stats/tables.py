@@ -1,0 +1,183 @@
+"""Tables of scores and of pairs: numbers in frames, then CSV, LaTeX (booktabs) and aligned text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+}
+SMALLEST_P = 1e-12  # 1 - cdf holds no digits below
+
+
+def summary(selected: "pd.DataFrame") -> "pd.DataFrame":
+    """Over the runs of each cell: algorithm, dataset, mean, std (ddof 1; NaN for one run), n, runs (their numbers, joined by spaces).
+
+    `selected` holds one value per (algorithm, run, dataset) of one metric. Algorithms and datasets keep the order in which they first
+    appear. Raises ValueError for several metrics or several values of a run, which would be averaged as if they were runs.
+    """
+    metrics = selected["metric"].unique()
+    if len(metrics) > 1:
+        raise ValueError(f"a table shows one metric, got {', '.join(map(str, metrics))}; choose one with --metric")
+    again = selected.duplicated(["algorithm", "run", "dataset"])
+    if again.any():
+        row = selected[again].iloc[0]
+        raise ValueError(
+            f"{row['algorithm']!r} run {row['run']} on {row['dataset']!r} has several values; select one epoch first (--select)"
+        )
+    cells = selected.sort_values("run", kind="stable").groupby(["algorithm", "dataset"])  # sorted: the same bytes for any order of rows
+    table = cells.agg(mean=("value", "mean"), std=("value", "std"), n=("value", "size"), runs=("run", lambda run: " ".join(map(str, run))))
+    order = selected[["algorithm", "dataset"]].drop_duplicates()
+    rows = {name: place for place, name in enumerate(order["algorithm"].unique())}
+    columns = {name: place for place, name in enumerate(order["dataset"].unique())}
+    table = table.reset_index()
+    places = table.assign(row=table["algorithm"].map(rows), column=table["dataset"].map(columns))
+    return places.sort_values(["row", "column"], ignore_index=True)[table.columns]
+
+
+def matrix(scores: "pd.DataFrame") -> "pd.DataFrame":
+    """The means of a summary as algorithms x datasets, in the order of the summary; NaN where a cell has no run."""
+    return _grid(scores, "mean")
+
+
+def scale(scores: "pd.DataFrame") -> float:
+    """100 if all means lie in [0, 1], so that fractions print as percent; else 1."""
+    return 100.0 if scores["mean"].between(0, 1).all() else 1.0
+
+
+def to_csv(frame: "pd.DataFrame", path: str | Path) -> None:
+    """Full precision, no index, LF line ends on every system."""
+    frame.to_csv(path, index=False, lineterminator="\n")
+
+
+def escape(text: object) -> str:
+    """Text that LaTeX prints as it stands."""
+    return "".join(ESCAPES.get(letter, letter) for letter in str(text))
+
+
+def to_text(scores: "pd.DataFrame") -> str:
+    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each dataset, and all that print alike."""
+    means, best = _printed(scores), _best(scores)
+    spreads, counts = _spreads(scores), _grid(scores, "n")
+    body = [
+        [str(row), *(_cell_text(means, spreads, best, row, column) for column in means.columns), _count_text(counts.loc[row])]
+        for row in means.index
+    ]
+    return align([["algorithm", *map(str, means.columns), "runs"], *body])
+
+
+def counts_to_text(scores: "pd.DataFrame") -> str:
+    """Runs per cell for a terminal."""
+    counts = _grid(scores, "n")
+    body = [[str(row), *(str(int(count)) for count in counts.loc[row])] for row in counts.index]
+    return align([["runs per cell", *map(str, counts.columns)], *body])
+
+
+def to_latex(scores: "pd.DataFrame", decimals: int = 1) -> str:
+    """A booktabs tabular of mean $\\pm$ std, rounded half to even; the best of each dataset, and all that print alike, in bold.
+
+    Fractions are shown in percent (see `scale`). The std is left out where a cell has one run.
+    """
+    means, best, spreads = _printed(scores, decimals), _best(scores, decimals), _spreads(scores, decimals)
+    lines = [r"\begin{tabular}{l" + "c" * means.shape[1] + "}", r"\toprule"]
+    lines += [" & ".join(["Algorithm", *map(escape, means.columns)]) + r" \\", r"\midrule"]
+    for row in means.index:
+        cells = [escape(row)]
+        for column in means.columns:
+            text = means.loc[row, column]
+            text = rf"\textbf{{{text}}}" if best.loc[row, column] else text
+            cells.append(text + (rf" $\pm$ {spreads.loc[row, column]}" if spreads.loc[row, column] else ""))
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def pairs_to_latex(p: "pd.DataFrame", alpha: float) -> str:
+    """A booktabs tabular of the p-values [n, n], upper triangle; p < alpha in bold."""
+    lines = [r"\begin{tabular}{l" + "c" * (len(p) - 1) + "}", r"\toprule"]
+    lines += [" & ".join(["", *map(escape, p.columns[1:])]) + r" \\", r"\midrule"]
+    for place, row in enumerate(p.index[:-1]):
+        cells = [escape(row), *[""] * place]
+        for column in p.columns[place + 1 :]:
+            value = p.loc[row, column]
+            text = format_p(value).replace("<", "$<$")
+            cells.append(rf"\textbf{{{text}}}" if value < alpha else text)
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def pairs_to_text(p: "pd.DataFrame", alpha: float) -> str:
+    """The p-values [n, n] for a terminal, upper triangle; '*' marks p < alpha."""
+    body = []
+    for place, row in enumerate(p.index[:-1]):
+        cells = [format_p(p.loc[row, column]) + ("*" if p.loc[row, column] < alpha else " ") for column in p.columns[place + 1 :]]
+        body.append([str(row), *[""] * place, *cells])
+    return align([["p", *map(str, p.columns[1:])], *body])
+
+
+def format_p(p: float) -> str:
+    """0.053, 0.0015, 2.2e-06, '<1e-12'; at least two digits that count."""
+    if p != p:
+        return "n/a"
+    if p < SMALLEST_P:
+        return "<1e-12"
+    if p < 0.001:
+        return f"{p:.1e}"
+    return f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
+
+
+def align(rows: list[list[str]]) -> str:
+    """Rows of cells as lines, the first column to the left, the others to the right."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _grid(scores: "pd.DataFrame", column: str) -> "pd.DataFrame":
+    grid = scores.pivot(index="algorithm", columns="dataset", values=column)
+    return grid.loc[scores["algorithm"].unique(), scores["dataset"].unique()].rename_axis(index=None, columns=None)
+
+
+def _printed(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
+    factor = scale(scores)
+    return _grid(scores, "mean").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
+
+
+def _spreads(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
+    factor = scale(scores)
+    return _grid(scores, "std").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
+
+
+def _best(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
+    """Compared as printed: nobody can see why one of two equal numbers is bold."""
+    means, printed = matrix(scores), _printed(scores, decimals)
+    return printed.apply(lambda column: column == column[means[column.name].idxmax()])
+
+
+def _cell_text(means: "pd.DataFrame", spreads: "pd.DataFrame", best: "pd.DataFrame", row: str, column: str) -> str:
+    if not means.loc[row, column]:
+        return "-"
+    spread = f" ± {spreads.loc[row, column]}" if spreads.loc[row, column] else ""
+    return f"{means.loc[row, column]}{spread}" + ("*" if best.loc[row, column] else " ")
+
+
+def _count_text(counts: "pd.Series") -> str:
+    """'10', or '9-10' where the cells of an algorithm differ."""
+    low, high = int(counts.min()), int(counts.max())
+    return str(low) if low == high else f"{low}-{high}"

@@ -1,0 +1,74 @@
+"""Training: all seeds of one algorithm, a checkpoint after every epoch. Stops cleanly on request and goes on where it stopped."""
+
+import pathlib
+import time
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed import checkpoint, config, parallel
+from jaxbed.data import source as sources
+from jaxbed.interrupt import Interrupt
+from jaxbed.log import Log
+from jaxbed.program import Program, Run, assemble
+
+
+def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log: Log) -> int:
+    """Trains up to cfg.epochs. Returns 0, or the number of the signal that ended it early, with everything saved."""
+    program = assemble(cfg, source, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
+    steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
+    resume, epochs = stores(workdir, cfg.seeds, log)
+    step, run = resume.latest(program.abstract) or (0, start(cfg, program))
+    log.resumed(step, steps) if step else log.parameters(run.state.params)
+
+    with Interrupt() as interrupt, log.training(cfg, program, step) as record:
+        alive, saved_at = np.asarray(run.alive), time.monotonic()
+        batches = rows_from(cfg, program, step)
+        while step < total and alive.any() and not interrupt.signal:
+            rows = record.waiting(next, batches)
+            run = program.advance(run, program.arrays, rows, program.seeds.array)
+            step += rows.shape[1]
+            record.progress(step)
+            if step % steps == 0:
+                alive = record.epoch(step, run)  # waits for the device: once an epoch
+                epochs.save(step // steps, snapshot(run))
+                run = run.replace(sums=jax.tree.map(jnp.zeros_like, run.sums))
+            if interrupt.signal or step == total or time.monotonic() - saved_at >= 60 * cfg.save.resume_every_minutes:
+                resume.save(step, run)
+                saved_at = time.monotonic()
+        resume.wait()
+        epochs.wait()
+    if not alive.any():
+        raise ValueError(f"every seed of {cfg.name} became non-finite by step {step}: lower optim.lr (now {cfg.optim.lr})")
+    return interrupt.signal if step < total else 0
+
+
+def stores(workdir: pathlib.Path, seeds: int, log: Log) -> tuple[checkpoint.Store, checkpoint.Store]:
+    """(resume, epochs): the whole state, latest two, numbered by step; parameters and statistics of every epoch, by epoch."""
+    folder = pathlib.Path(workdir) / "checkpoints"
+    return checkpoint.Store(folder / "resume", seeds, log.say, keep=2), checkpoint.Store(folder / "epochs", seeds, log.say)
+
+
+def snapshot(run: Run) -> dict:
+    """What an epoch's checkpoint holds."""
+    return {"params": run.state.params, "stats": run.state.stats, "alive": run.alive}
+
+
+def start(cfg: config.Train, program: Program) -> Run:
+    """The state before the first step."""
+    seeds = program.seeds
+    rows = sources.order(program.info.train_size, cfg.batch_size, 0, seeds.numbers, cfg.shared_order)[:, 0]
+    return program.init(program.arrays, seeds.place(rows, "seed", "data"), seeds.array)
+
+
+def rows_from(cfg: config.Train, program: Program, step: int) -> Iterator[jax.Array]:
+    """Rows of the batches from `step` on, [S, K, B] on the devices, K of one epoch at a time."""
+    seeds, steps = program.seeds, program.info.steps_per_epoch
+    while True:
+        epoch, done = divmod(step, steps)
+        rows = sources.order(program.info.train_size, cfg.batch_size, epoch, seeds.numbers, cfg.shared_order)[:, done:]
+        for first in range(0, rows.shape[1], seeds.steps_per_call):
+            yield seeds.place(rows[:, first : first + seeds.steps_per_call], "seed", None, "data")
+        step = (epoch + 1) * steps

@@ -1,0 +1,99 @@
+"""The contract, for every method at once: what a trainer may rely on without knowing which one it runs."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from jaxbed import train
+from jaxbed.method import Info
+
+STEPS = 32
+
+
+@functools.cache
+def trained(method: str):
+    """(program, runs): the state after 0, 1, ..., STEPS steps of two seeds."""
+    cfg = tiny.train_config(method, epochs=STEPS)
+    program = tiny.program(cfg)
+    runs = [jax.device_get(train.start(cfg, program))]
+    run, batches = train.start(cfg, program), train.rows_from(cfg, program, 0)
+    for _ in range(STEPS):
+        run = program.advance(run, program.arrays, next(batches), program.seeds.array)
+        runs.append(jax.device_get(run))
+    return program, runs
+
+
+@pytest.fixture(params=tiny.METHODS)
+def method(request):
+    return request.param
+
+
+def test_state_keeps_its_tree_shapes_and_types(method):
+    program, runs = trained(method)
+    expected = jax.tree.map(lambda x: (x.shape, x.dtype), program.abstract)
+    for run in (runs[0], runs[-1]):
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), run) == expected
+
+
+def test_state_is_finite_and_counts_steps(method):
+    _, runs = trained(method)
+    for step, run in enumerate(runs):
+        assert run.alive.all() and (run.state.step == step).all()
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(run) if np.issubdtype(x.dtype, np.floating))
+
+
+def test_every_parameter_moves(method):
+    _, runs = trained(method)
+    for (path, before), after in zip(
+        jax.tree_util.tree_leaves_with_path(runs[0].state.params), jax.tree.leaves(runs[-1].state.params), strict=True
+    ):
+        assert (before != after).any(axis=tuple(range(1, before.ndim))).all(), jax.tree_util.keystr(path)
+
+
+def test_loss_falls(method):
+    _, runs = trained(method)
+    per_step = np.diff([run.sums["loss"] for run in runs], axis=0)  # [STEPS, S]
+    assert (per_step[-4:].mean(0) < 0.9 * per_step[:4].mean(0)).all()
+
+
+def test_seeds_differ(method):
+    _, runs = trained(method)
+    assert all((x[0] != x[1]).any() for x in jax.tree.leaves(runs[0].state.params) if x.ndim > 2)
+
+
+def test_prediction_is_deterministic_and_one_row_an_image(method):
+    program, runs = trained(method)
+    state = jax.tree.map(lambda x: x[0], runs[-1].state)
+    image = program.arrays["image"][:5] / 255.0
+    first, second = (program.method.predict(state.params, state.stats, image) for _ in range(2))
+    assert first.shape == (5, program.info.classes)
+    np.testing.assert_array_equal(first, second)
+    alone = program.method.predict(state.params, state.stats, image[:1])
+    np.testing.assert_allclose(first[:1], alone, rtol=1e-4, atol=1e-5)  # no statistics of the batch
+
+
+def test_a_method_sees_the_second_cue_only_if_it_says_so(method):
+    program, _ = trained(method)
+    assert ("bias" in program.arrays) == tiny.METHODS[method].reads_bias
+
+
+@pytest.mark.parametrize(
+    "config, net, message",
+    [
+        (tiny.padain.Config(p=1.5), tiny.resnet.Config(10), "method.p = 1.5"),
+        (tiny.padain.Config(), tiny.mlp.Config(), "ResNet"),
+        (tiny.sagnet.Config(variant="papper"), tiny.resnet.Config(10), "'papper' is not one of paper, biasbed"),
+        (tiny.sagnet.Config(style_stage=5), tiny.resnet.Config(10), "method.style_stage = 5"),
+        (tiny.sagnet.Config(), tiny.mlp.Config(), "ResNet"),
+        (tiny.lff.Config(q=1.0), tiny.mlp.Config(), "method.q = 1.0"),
+        (tiny.erm.Config(), tiny.resnet.Config(depth=20), "net.depth = 20"),
+        (tiny.erm.Config(), tiny.resnet.Config(stem="tiny"), "net.stem = 'tiny'"),
+        (tiny.erm.Config(), tiny.resnet.Config(dtype="float16"), "net.dtype = 'float16'"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(config, net, message):
+    with pytest.raises(ValueError, match=message):
+        config.make(Info(classes=16, train_size=64, steps_per_epoch=4, epochs=2), net, tiny.Optim())
