@@ -81,9 +81,8 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
             with np.load(path) as stored:
                 response, seeds, alive = stored["response"], stored["seeds"], stored["alive"]
             if response.shape[1] != len(label):
-                raise ValueError(
-                    f"{path} answers {response.shape[1]} images, and {folder}/images.csv lists {len(label)}: delete {folder}, then jaxbed eval"
-                )
+                cure = f"delete {folder}, then: jaxbed eval {workdir}"
+                raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {len(label)}: {cure}")
             status = np.where(alive, "ok", "diverged")
             for metric, (value, n_correct, n_total) in measure(response, label, cue, about["data"]["cue"]).items():
                 frame = {"run": seeds, "value": value, "n_correct": n_correct, "n_total": n_total, "status": status}

@@ -173,7 +173,8 @@ def read_archive(folder: pathlib.Path, percent: float) -> tuple[Split, Split, Sp
         if not groups[name]:
             raise FileNotFoundError(
                 f"no PNG files for {name} under {place}: expected is the published archive, {share}/align/<class>/*.png, "
-                f"{share}/conflict/<class>/*.png, {share}/valid/*.png and {root}/test/<class>/*.png; --config.data.layout=idx makes it from MNIST"
+                f"{share}/conflict/<class>/*.png, {share}/valid/*.png and {root}/test/<class>/*.png; "
+                f"--config.data.layout=idx makes the set from MNIST instead"
             )
     return tuple(_read_pngs(paths, root) for paths in groups.values())
 

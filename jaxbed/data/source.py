@@ -71,9 +71,8 @@ def describe(name: str, split: Split) -> str:
         return f"{name}: {len(split.label)} images, per label " + " ".join(str(counts[int(y), -1]) for y in labels)
     aligned = int((split.label == split.cue).sum())
     conflicting = int((split.cue >= 0).sum()) - aligned
-    lines = [
-        f"{name}: {len(split.label)} images, {aligned} aligned, {conflicting} conflicting; rows labels, columns cues {cues.min()}-{cues.max()}"
-    ]
+    head = f"{name}: {len(split.label)} images, {aligned} aligned, {conflicting} conflicting"
+    lines = [f"{head}; rows labels, columns cues {cues.min()}-{cues.max()}"]
     lines += [f"  {y:4d} |" + "".join(f"{counts.get((int(y), int(b)), 0):6d}" for b in cues) for y in labels]
     return "\n".join(lines)
 
