@@ -45,9 +45,9 @@ def measure(response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: 
         a, c = result["aligned"][0], result["conflicting"][0]
         result["acc_diff"] = _plain(a - c)
         result["ac_score"] = _plain(ac_score(a, c))
-    cells = [(label == y) & (cue == b) for y, b in np.unique(np.stack([label, cue]), axis=1).T]
-    hits = np.stack([correct[:, cell].sum(1) for cell in cells], 1)  # [S, cells]
-    sizes = np.array([cell.sum() for cell in cells])
+    pairs, cell = np.unique(np.stack([label, cue]), axis=1, return_inverse=True)
+    sizes = np.bincount(cell.ravel(), minlength=pairs.shape[1])
+    hits = np.stack([np.bincount(cell.ravel(), row, len(sizes)) for row in correct])  # [S, cells]
     worst = (hits / sizes).argmin(1)
     result["worst_group"] = _ratio(hits[np.arange(len(hits)), worst], sizes[worst])
     result["group_mean"] = _plain((hits / sizes).mean(1))
@@ -69,7 +69,7 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     workdir = pathlib.Path(workdir)
     algorithm = json.loads(_read(workdir / "config.json", "python -m jaxbed.main --config=... makes one"))["name"]
     about = json.loads(_read(workdir / "responses" / "sets.json", f"run: jaxbed eval {workdir}"))
-    frames = []
+    rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
         images = pd.read_csv(folder / "images.csv")
@@ -85,9 +85,15 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
                 raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {len(label)}: {cure}")
             status = np.where(alive, "ok", "diverged")
             for metric, (value, n_correct, n_total) in measure(response, label, cue, about["data"]["cue"]).items():
-                frame = {"run": seeds, "value": value, "n_correct": n_correct, "n_total": n_total, "status": status}
-                frames.append(pd.DataFrame({**frame, "dataset": dataset, "epoch": int(path.stem), "metric": metric, "role": facts["role"]}))
-    return pd.concat(frames, ignore_index=True).assign(algorithm=algorithm)[COLUMNS]
+                same = (dataset, int(path.stem), metric, facts["role"])
+                for column, array in zip(
+                    ("run", "value", "n_correct", "n_total", "status", "dataset", "epoch", "metric", "role"),
+                    (seeds, value, n_correct, n_total, status, *(np.full(len(seeds), x) for x in same)),
+                    strict=True,
+                ):
+                    rows[column].append(array)
+    columns = {column: np.concatenate(arrays) for column, arrays in rows.items()}
+    return pd.DataFrame({"algorithm": algorithm, **columns})[COLUMNS]
 
 
 def _ratio(correct: np.ndarray, total: np.ndarray | int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

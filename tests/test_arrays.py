@@ -1,0 +1,114 @@
+"""A seed in an array is the seed alone, on every mesh; and what the compiler makes of it has no grouped convolution, no gathered kernel."""
+
+import collections
+import functools
+import re
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from jaxbed import parallel, train
+
+SEEDS, STEPS = 4, 2
+
+
+def run_steps(cfg, steps=STEPS):
+    program = tiny.program(cfg)
+    run, batches = train.start(cfg, program), train.rows_from(cfg, program, 0)
+    for _ in range(steps):
+        run = program.advance(run, program.arrays, next(batches), program.seeds.array)
+    return jax.device_get(run)
+
+
+def config(method, seed, data, **changes):
+    make = tiny.mlp_config if method == "lff" else tiny.train_config
+    return make(method, **{"seeds": SEEDS, "mesh": parallel.Mesh(seed=seed, data=data), **changes})
+
+
+@functools.cache
+def alone(method):
+    """Each of the seeds, one at a time on one device."""
+    runs = [run_steps(config(method, 1, 1, seeds=1, first_seed=s)) for s in range(SEEDS)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *runs)
+
+
+@pytest.mark.parametrize(
+    ("method", "seed", "data"),
+    [("erm", 1, 1), ("erm", 2, 2), ("erm", 4, 2), ("erm", 1, 4), ("lff", 1, 1), ("lff", 2, 4), ("sagnet", 2, 2), ("padain", 4, 1)],
+)
+def test_a_seed_in_an_array_is_the_seed_alone(method, seed, data):
+    together = run_steps(config(method, seed, data))
+    for (path, solo), array in zip(jax.tree_util.tree_leaves_with_path(alone(method)), jax.tree.leaves(together), strict=True):
+        np.testing.assert_allclose(array, solo, rtol=1e-3, atol=2e-5, err_msg=jax.tree_util.keystr(path))
+
+
+def test_one_after_another_equals_all_at_once():
+    mapped = run_steps(config("erm", 2, 1, mesh=parallel.Mesh(seed=2, data=1, within="map")))
+    for solo, array in zip(jax.tree.leaves(alone("erm")), jax.tree.leaves(mapped), strict=True):
+        np.testing.assert_allclose(array, solo, rtol=1e-3, atol=2e-5)
+
+
+def test_many_steps_in_one_call_equal_single_ones():
+    single = run_steps(config("lff", 1, 1), steps=4)
+    joined = run_steps(config("lff", 1, 1, mesh=parallel.Mesh(seed=1, data=1, steps_per_call=4)), steps=1)
+    assert (joined.state.step == 4).all()
+    for a, b in zip(jax.tree.leaves(single), jax.tree.leaves(joined), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_shared_order_gives_all_seeds_the_batches_of_the_first():
+    cfg = config("erm", 1, 1, shared_order=True)
+    rows = np.asarray(next(train.rows_from(cfg, tiny.program(cfg), 0)))
+    own = np.asarray(next(train.rows_from(config("erm", 1, 1), tiny.program(cfg), 0)))
+    assert (rows == rows[:1]).all() and (own[0] == rows[0]).all() and (own[1] != rows[1]).any()
+
+
+def lowered(method, seed, data, **changes):
+    cfg = config(method, seed, data, **changes)
+    program = tiny.program(cfg)
+    rows = next(train.rows_from(cfg, program, 0))
+    return program.advance.lower(program.abstract, program.arrays, rows, program.seeds.array)
+
+
+@pytest.mark.parametrize("method", ["erm", "padain", "sagnet", "sagnet_biasbed"])
+def test_no_grouped_convolution_arises_from_seeds(method):
+    text = lowered(method, 1, 1).as_text()
+    assert text.count("stablehlo.convolution") > 20
+    assert set(re.findall(r"(?:feature|batch)_group_count = (\d+)", text)) == {"1"}
+
+
+@pytest.mark.parametrize(("seed", "data"), [(4, 1), (2, 2)])
+def test_seeds_exchange_nothing_and_no_kernel_is_gathered(seed, data):
+    text = lowered("erm", seed, data).compile().as_text()
+    found = collections.Counter(re.findall(r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(", text))
+    assert set(found) <= ({"all-reduce"} if data > 1 else set()), found
+    if data > 1:  # within a row, never across rows
+        groups = set(re.findall(r"replica_groups=(\S+?),? ", text))
+        assert groups and all(g.startswith(("{{0,1},{2,3}}", "[2,2]<=[4]")) for g in groups), groups
+
+
+@pytest.mark.parametrize(
+    ("size", "mesh", "message"),
+    [
+        (3, parallel.Mesh(seed=2), "seeds = 3 cannot be split over mesh.seed = 2"),
+        (4, parallel.Mesh(seed=4, data=4), "needs 16 devices and there are 8"),
+        (4, parallel.Mesh(within="loop"), "mesh.within = 'loop' is not one of auto, vmap, map"),
+        (4, parallel.Mesh(steps_per_call=-1), "mesh.steps_per_call = -1"),
+    ],
+)
+def test_impossible_meshes_are_refused(size, mesh, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parallel.Seeds(size, 0, mesh)
+
+
+def test_seeds_go_over_devices_first():
+    for size, rows, columns in ((8, 8, 1), (3, 1, 8), (10, 2, 4), (16, 8, 1)):
+        seeds = parallel.Seeds(size, 0, parallel.Mesh())
+        assert (seeds.rows, seeds.columns) == (rows, columns)
+
+
+def test_a_batch_that_devices_cannot_share_is_refused():
+    with pytest.raises(ValueError, match="batch_size = 15 cannot be split over the 2 devices"):
+        tiny.program(config("erm", 1, 2, batch_size=15))

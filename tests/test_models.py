@@ -1,0 +1,203 @@
+"""Networks: published sizes, initialisation and constants; the convolution's own batching rule; layers of methods."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from jax import lax
+
+from jaxbed import train
+from jaxbed.method import apply_net, init_net
+from jaxbed.methods import erm, padain, sagnet
+from jaxbed.models import mlp, resnet, simple_conv
+from jaxbed.models.conv import LAYOUT, conv
+from jaxbed.models.norm import BatchNorm
+
+
+def shapes_of(net, side_px=64, channels=3):
+    image = jax.ShapeDtypeStruct((2, side_px, side_px, channels), jnp.float32)
+    return jax.eval_shape(functools.partial(init_net, net), jax.random.key(0), image)
+
+
+def count(tree):
+    return sum(x.size for x in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize(("depth", "expected"), [(18, 11_689_512), (34, 21_797_672), (50, 25_557_032)])
+def test_resnets_have_the_published_number_of_parameters(depth, expected):
+    assert count(shapes_of(resnet.Config(depth).make(1000))[0]) == expected
+
+
+def test_sagnet_50_has_the_published_parts():
+    net = resnet.Config(50)
+    trunk = shapes_of(net.make(1000, last=3))[0]
+    head = shapes_of(net.make(1000, first=3), side_px=8, channels=512)[0]
+    assert count(head) == 24_112_104 and count(trunk) + 2 * count(head) == 49_669_136
+    paths = [jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in jax.tree_util.tree_leaves_with_path({"trunk": trunk})]
+    adversary = [p for p in paths if sagnet.in_trunk_norm(p)]
+    assert len(adversary) == 2 * 24
+    assert sum(x.size for p, x in zip(paths, jax.tree.leaves(trunk), strict=True) if sagnet.in_trunk_norm(p)) == 10_112
+    assert not any(sagnet.in_style(p) or sagnet.in_trunk_norm(p) for p in ("content/stage3_block0/norm1/scale", "trunk/stem_conv/kernel"))
+
+
+def test_parts_of_a_resnet_in_a_row_are_the_resnet():
+    net, image = resnet.Config(depth=10, width=4), jax.random.normal(jax.random.key(1), (2, 32, 32, 3))
+    whole = net.make(7)
+    params, stats = init_net(whole, jax.random.key(0), image)
+    x = image
+    for first, last in ((0, 2), (2, 3), (3, 6)):
+        part = net.make(7, first=first, last=last)
+        names = init_net(part, jax.random.key(0), x)[0].keys()
+        x, _ = apply_net(part, {n: params[n] for n in names}, {n: stats[n] for n in names if n in stats}, x, False)
+    np.testing.assert_allclose(x, apply_net(whole, params, stats, image, False)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("stem", "side"), [("imagenet", 8), ("half", 16), ("small", 32)])
+def test_stems_halve_as_they_say(stem, side):
+    net = resnet.Config(depth=10, width=4, stem=stem).make(7, last=2)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)), train=False)
+    assert net.apply(variables, jnp.zeros((1, 32, 32, 3)), train=False).shape == (1, side, side, 4)
+
+
+def test_stride_of_a_bottleneck_is_in_its_3x3():
+    net = resnet.Config(depth=50, width=4).make(7, first=2, last=3)
+    params, stats = init_net(net, jax.random.key(0), jnp.zeros((1, 8, 8, 16)))
+    assert params["stage2_block0"]["conv1"]["kernel"].shape == (1, 1, 16, 8)
+    middle = net.apply(
+        {"params": params, "batch_stats": stats},
+        jnp.zeros((1, 8, 8, 16)),
+        train=False,
+        capture_intermediates=lambda module, _: module.name in ("conv1", "conv2"),
+        mutable=["intermediates"],
+    )[1]["intermediates"]["stage2_block0"]
+    assert middle["conv1"]["__call__"][0].shape[1] == 8 and middle["conv2"]["__call__"][0].shape[1] == 4
+
+
+def test_initialisation_is_torchvisions():
+    params, stats = init_net(resnet.Config(depth=18, width=64).make(100), jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    kernel = params["stage2_block0"]["conv1"]["kernel"]
+    assert kernel.shape == (3, 3, 64, 128)
+    np.testing.assert_allclose(kernel.std(), np.sqrt(2 / (9 * 128)), rtol=0.02)  # Kaiming normal, fan out
+    assert abs(kernel).max() > 3 * kernel.std()  # not truncated
+    assert (params["stage1_block0"]["norm2"]["scale"] == 1).all() and (stats["stem_norm"]["var"] == 1).all()
+    for leaf in params["head"].values():
+        assert abs(leaf).max() <= 512**-0.5 and abs(leaf).max() > 0.9 * 512**-0.5
+
+
+def test_mlp_is_pytorchs():
+    params, stats = init_net(mlp.Config((100, 100, 16)).make(10), jax.random.key(0), jnp.zeros((1, 28, 28, 3)))
+    assert [params[n]["kernel"].shape for n in ("hidden0", "hidden1", "hidden2", "head")] == [(2352, 100), (100, 100), (100, 16), (16, 10)]
+    assert stats == {}
+    for name, inputs in (("hidden0", 2352), ("hidden2", 100), ("head", 16)):
+        for leaf in params[name].values():
+            assert 0.5 * inputs**-0.5 < abs(leaf).max() <= inputs**-0.5
+    np.testing.assert_allclose(params["hidden0"]["kernel"].std(), 2352**-0.5 / np.sqrt(3), rtol=0.01)
+
+
+@pytest.mark.parametrize("kernel", [7, 1])
+def test_simple_conv_sees_as_far_as_its_kernel(kernel):
+    net = simple_conv.Config(kernel).make(10)
+    image = jax.random.normal(jax.random.key(1), (1, 28, 28, 3))
+    params, stats = init_net(net, jax.random.key(0), image)
+    widths = [3, 16, 32, 64, 128]
+    assert [params[f"conv{i}"]["kernel"].shape for i in range(4)] == [(kernel, kernel, widths[i], widths[i + 1]) for i in range(4)]
+    shuffled = jax.random.permutation(jax.random.key(2), image.reshape(-1, 3)).reshape(image.shape)
+    same = np.allclose(*(apply_net(net, params, stats, x, False)[0] for x in (image, shuffled)), atol=1e-5)
+    assert same == (kernel == 1)  # single pixels carry no shape
+    with pytest.raises(ValueError, match=r"net\.kernel = 4"):
+        simple_conv.Config(4).make(10)
+
+
+def test_batch_norm_is_pytorchs():
+    norm, x = BatchNorm(), jax.random.normal(jax.random.key(0), (4, 2, 2, 3)) * 3 + 1
+    variables = norm.init(jax.random.key(0), x, train=False)
+    out, updated = norm.apply(variables, x, train=True, mutable=["batch_stats"])
+    flat = np.asarray(x, np.float64).reshape(-1, 3)
+    np.testing.assert_allclose(np.asarray(out).reshape(-1, 3), (flat - flat.mean(0)) / np.sqrt(flat.var(0) + 1e-5), atol=1e-5)
+    np.testing.assert_allclose(updated["batch_stats"]["mean"], 0.1 * flat.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(updated["batch_stats"]["var"], 0.9 + 0.1 * flat.var(0, ddof=1), rtol=1e-5)  # unbiased
+    shown = norm.apply({**variables, "batch_stats": {"mean": jnp.ones(3), "var": jnp.full(3, 4.0)}}, x, train=False)
+    np.testing.assert_allclose(shown, (x - 1) / np.sqrt(4 + 1e-5), rtol=1e-5, atol=1e-6)
+
+
+def test_bfloat16_keeps_parameters_statistics_and_logits_in_float32():
+    net, image = resnet.Config(depth=10, width=4, dtype="bfloat16").make(7), jnp.ones((2, 32, 32, 3))
+    params, stats = init_net(net, jax.random.key(0), image)
+    logits, new_stats = apply_net(net, params, stats, image, True)
+    assert logits.dtype == jnp.float32
+    assert {x.dtype for x in jax.tree.leaves((params, new_stats))} == {jnp.dtype("float32")}
+    exact = apply_net(resnet.Config(depth=10, width=4).make(7), params, stats, image, True)[0]
+    np.testing.assert_allclose(logits, exact, atol=0.1)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "side"), [(3, 1, 6), (3, 2, 7), (1, 1, 6), (1, 2, 6), (7, 2, 9)])
+@pytest.mark.parametrize("batched", [(True, True), (False, True), (True, False)])
+def test_convolution_and_its_gradients_equal_xlas_when_mapped(kernel, stride, side, batched):
+    padding = (kernel - 1) // 2
+    x = jax.random.normal(jax.random.key(0), (3, 2, side, side, 4))
+    w = jax.random.normal(jax.random.key(1), (3, kernel, kernel, 4, 5))
+
+    def plain(x, w):
+        return lax.conv_general_dilated(x, w, (stride, stride), [(padding, padding)] * 2, dimension_numbers=LAYOUT)
+
+    def own(x, w):
+        return conv(x, w, stride, padding)
+
+    axes = tuple(0 if b else None for b in batched)
+    args = tuple(a if b else a[0] for a, b in zip((x, w), batched, strict=True))
+    for function in (plain, own):
+        loss = jax.value_and_grad(lambda x, w, f=function: jnp.sin(f(x, w)).sum(), (0, 1))
+        result = jax.vmap(loss, axes)(*args)
+        if function is plain:
+            expected = result
+    for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(result), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
+
+
+def steps(method, count=3):
+    cfg = tiny.train_config()
+    cfg.method = method
+    program = tiny.program(cfg)
+    run, batches = train.start(cfg, program), train.rows_from(cfg, program, 0)
+    for _ in range(count):
+        run = program.advance(run, program.arrays, next(batches), program.seeds.array)
+    return jax.device_get(run)
+
+
+def test_padain_that_never_swaps_is_erm_to_the_last_bit():
+    for a, b in zip(jax.tree.leaves(steps(erm.Config())), jax.tree.leaves(steps(padain.Config(p=0.0))), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_padain_sits_after_every_main_convolution_and_on_no_shortcut():
+    net = resnet.Config(50).make(1000, conv=padain.style.permuted_conv(0.5))
+    image = jax.ShapeDtypeStruct((2, 64, 64, 3), jnp.float32)
+    names = []
+
+    def forward(image):
+        variables = net.init(jax.random.key(0), image, train=False)
+        rngs = {"padain": jax.random.key(1)}
+        watch = {
+            "capture_intermediates": lambda module, _: (module.name or "").endswith("_padain"),
+            "mutable": ["batch_stats", "intermediates"],
+        }
+        _, state = net.apply(variables, image, train=True, rngs=rngs, **watch)
+        names.extend(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state["intermediates"]))
+        return 0
+
+    jax.eval_shape(forward, image)
+    assert len(names) == 49 and not any("shortcut" in n for n in names)
+    assert count(shapes_of(net)[0]) == 25_557_032
+
+
+def test_padain_always_swapping_changes_training_but_not_prediction():
+    net, image = resnet.Config(depth=10, width=4), jax.random.normal(jax.random.key(0), (4, 32, 32, 3))
+    swapped, plain = net.make(7, conv=padain.style.permuted_conv(1.0)), net.make(7)
+    params, stats = init_net(plain, jax.random.key(0), image)
+    assert jax.tree.structure(params) == jax.tree.structure(init_net(swapped, jax.random.key(0), image)[0])
+    np.testing.assert_array_equal(apply_net(swapped, params, stats, image, False)[0], apply_net(plain, params, stats, image, False)[0])
+    trained = apply_net(swapped, params, stats, image, True, {"padain": jax.random.key(2)})[0]
+    assert not np.allclose(trained, apply_net(plain, params, stats, image, True)[0], atol=1e-3)
