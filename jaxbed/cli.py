@@ -36,9 +36,10 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--watch", action="store_true", help="wait for further epochs until the last is done")
     arguments = parser.parse_args(argv)
-    from jaxbed import config, evaluate
+    from jaxbed import config, evaluate, parallel
     from jaxbed.log import Log
 
+    parallel.keep_compilations()
     try:
         cfg = config.load(arguments.workdir)
         status = evaluate.evaluate(cfg, cfg.data.open(), arguments.workdir, Log(arguments.workdir), arguments.watch)

@@ -39,9 +39,10 @@ def default_workdir(cfg: config.Train) -> str:
 
 def run(cfg: config.Train, workdir: pathlib.Path) -> int:
     """Train, evaluate, print. Returns 0, or the number of the signal that stopped it; the same call then goes on."""
-    from jaxbed import evaluate, train
+    from jaxbed import evaluate, parallel, train
     from jaxbed.log import Log
 
+    parallel.keep_compilations()
     claim(cfg, workdir)
     log = Log(workdir)
     source = cfg.data.open()

@@ -7,6 +7,8 @@ depend on how many devices ran them.
 
 import dataclasses
 import math
+import os
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +113,13 @@ class Seeds:
 def _lower(mesh: jax.sharding.Mesh, compiled: Callable, args: tuple) -> Any:
     with jax.set_mesh(mesh):
         return compiled.lower(*args)
+
+
+def keep_compilations() -> None:
+    """Keeps compiled programs in the user's cache folder, so that a second run starts at once. JAX_COMPILATION_CACHE_DIR overrides."""
+    if jax.config.jax_compilation_cache_dir is None:
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "jaxbed" / "compiled"))
 
 
 def finite(tree: PyTree) -> jax.Array:

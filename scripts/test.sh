@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Sets up .venv and runs style checks and the test suite. Arguments go to pytest.
+set -euo pipefail
+EXTRAS=dev
+. "$(dirname "$0")/environment.sh"
+
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+.venv/bin/python -m pytest -n 2 "$@"

@@ -1,0 +1,363 @@
+"""Configurations: every file of configs/ on every data set, the flags that override them, and their life as JSON."""
+
+import dataclasses
+import functools
+import importlib
+import json
+import pathlib
+import re
+import shlex
+import warnings
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from absl import flags
+from ml_collections import config_flags
+
+from configs import common
+from jaxbed import config, decisions, keys, main
+from jaxbed.data import colored_mnist, noise, shapes
+from jaxbed.methods import lff
+from jaxbed.models import mlp
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__"))
+NEED_A_RESNET = {"padain", "sagnet"}  # cannot run where the setting's network is an MLP
+BATCH = 8
+
+
+def of_file(stem: str):
+    return importlib.import_module(f"configs.{stem}")
+
+
+# Every file on every data set
+
+
+@functools.cache
+def fake_digits() -> list[np.ndarray]:
+    """60,000 and 10,000 digits of 2 x 2 pixels, labels balanced."""
+    rng = np.random.default_rng(0)
+    arrays = []
+    for size in (60_000, 10_000):
+        arrays += [rng.integers(0, 256, (size, 2, 2), np.uint8), np.arange(size) % 10]
+    return arrays
+
+
+def small_source(cfg: config.Train, monkeypatch):
+    """The data of a configuration, but little of it."""
+    if isinstance(cfg.data, colored_mnist.Config):
+        monkeypatch.setattr(colored_mnist, "read_idx", lambda folder: fake_digits())
+        return cfg.data.open()
+    if isinstance(cfg.data, shapes.Config):
+        return dataclasses.replace(cfg.data, train_images=16, val_images=16, test_images=16).open()
+    assert isinstance(cfg.data, noise.Config), "say here how to make this data set small"
+    return dataclasses.replace(cfg.data, side_px=64, train_images=16, val_images=2).open()
+
+
+def shapes_of(tree):
+    return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+
+
+@pytest.mark.parametrize("dataset", common.SETTINGS)
+@pytest.mark.parametrize("stem", FILES)
+def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch):
+    cfg = of_file(stem).get_config(dataset)
+    source = small_source(cfg, monkeypatch)
+    cfg = dataclasses.replace(cfg, batch_size=BATCH, seeds=2, mesh=config.Mesh(seed=1, data=1))
+    if stem in NEED_A_RESNET and isinstance(cfg.net, mlp.Config):
+        with pytest.raises(ValueError, match="ResNet"):
+            tiny.program(cfg, source)
+        return
+    program = tiny.program(cfg, source)
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), program.abstract.state)
+    image = jax.eval_shape(source.scale, jax.ShapeDtypeStruct((BATCH, *source.train.image.shape[1:]), np.uint8))
+    row = jax.ShapeDtypeStruct((BATCH,), np.int32)
+    batch = {"image": image, "label": row, "index": row, **({"bias": row} if cfg.method.reads_bias else {})}
+    state, metrics = jax.eval_shape(program.method.step, one, batch, keys.of(0, keys.STEP))
+    assert shapes_of(state) == shapes_of(one)
+    assert "loss" in metrics and all(value.shape == () for value in metrics.values())
+    assert set(metrics) == set(program.abstract.sums)
+    logits = jax.eval_shape(program.method.predict, one.params, one.stats, image)
+    assert logits.shape == (BATCH, len(source.class_names)) and logits.dtype == np.float32
+    for name, evaluation_set in source.sets.items():
+        assert jax.eval_shape(decisions.named(evaluation_set.decision), logits).shape == (BATCH,), name
+
+
+@pytest.mark.parametrize("dataset", common.SETTINGS)
+@pytest.mark.parametrize("stem", FILES)
+def test_every_configuration_survives_json(stem, dataset):
+    cfg = of_file(stem).get_config(dataset)
+    config.check(cfg)
+    back = config.from_dict(json.loads(json.dumps(config.to_dict(cfg))))
+    assert back == cfg and type(back.method) is type(cfg.method)
+    assert isinstance(back.optim.milestones_epochs, tuple) and back.eval.sets == ()
+    assert config.differences(config.to_dict(back), config.to_dict(cfg)) == []
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_every_file_runs_on_shapes_unless_told_otherwise(stem):
+    cfg = of_file(stem).get_config()
+    assert cfg == of_file(stem).get_config("shapes") and isinstance(cfg.data, shapes.Config)
+
+
+def test_algorithms_have_names_of_their_own():
+    names = [of_file(stem).get_config().name for stem in FILES]
+    assert len(set(names)) == len(names) >= 4
+
+
+@pytest.mark.parametrize("dataset", common.SETTINGS)
+def test_all_methods_share_the_setting_of_a_data_set(dataset):
+    """What is compared must differ in the method alone."""
+    first, *others = [dataclasses.replace(of_file(stem).get_config(dataset), name="", method=None) for stem in FILES]
+    assert all(other == first for other in others)
+
+
+def test_two_configurations_share_no_part():
+    one, other = (of_file("erm").get_config() for _ in range(2))
+    one.optim.lr = 77.0
+    one.data.side_px = 64
+    assert other.optim.lr != 77.0 and other.data.side_px == 32
+
+
+def test_colored_mnist_has_the_numbers_of_the_paper():
+    cfg = of_file("lff").get_config("colored_mnist")
+    assert cfg.net.widths == (100, 100, 16) and cfg.data.input_scale == "double255"
+    assert (cfg.optim.rule, cfg.optim.lr, cfg.optim.weight_decay) == ("adam", 1e-2, 0)
+    assert (cfg.batch_size, cfg.epochs, cfg.seeds) == (256, 200, 5)
+
+
+# What a file says of itself
+
+
+def commands(stem: str) -> list[list[str]]:
+    return [shlex.split(line) for line in of_file(stem).__doc__.splitlines() if line.startswith("python -m ")]
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_docstring_shows_commands_that_work(stem, monkeypatch):
+    assert commands(stem)
+    for words in commands(stem):
+        assert words[:3] == ["python", "-m", "jaxbed.main"]
+        file = words[3].removeprefix("--config=").partition(":")[0]
+        assert file == f"configs/{stem}.py" and (ROOT / file).is_file()
+        config.check(parse(monkeypatch, *words[3:]))
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_overrides_named_in_the_docstring_exist(stem, monkeypatch):
+    for override in re.findall(r"--config\.[\w.]+=\w+", of_file(stem).__doc__.partition("python -m")[0]):
+        parse(monkeypatch, f"--config=configs/{stem}.py", override)
+
+
+# Flags
+
+
+def parsed_flags(monkeypatch, *arguments: str) -> flags.FlagValues:
+    values = flags.FlagValues()
+    argv = ["jaxbed", *arguments]
+    config_flags.DEFINE_config_file("config", flag_values=values, lock_config=True, sys_argv=argv)
+    monkeypatch.chdir(ROOT)
+    with warnings.catch_warnings():  # ml_collections 1.1 loads files the old way
+        warnings.filterwarnings("ignore", r"the load_module\(\) method is deprecated", DeprecationWarning)
+        assert values(argv) == ["jaxbed"]
+    return values
+
+
+def parse(monkeypatch, *arguments: str) -> config.Train:
+    """The configuration that `python -m jaxbed.main ARGUMENTS` would have."""
+    return parsed_flags(monkeypatch, *arguments)["config"].value
+
+
+@pytest.mark.parametrize(
+    ("file", "override", "path", "value"),
+    [
+        ("erm.py", "seeds=10", "seeds", 10),
+        ("erm.py", "name=ERM, again", "name", "ERM, again"),
+        ("erm.py", "optim.lr=0.01", "optim.lr", 0.01),
+        ("erm.py", "optim.lr=1", "optim.lr", 1.0),
+        ("erm.py", "optim.milestones_epochs=(3,4.5)", "optim.milestones_epochs", (3, 4.5)),
+        ("erm.py", "shared_order=true", "shared_order", True),
+        ("erm.py", "mesh.within=map", "mesh.within", "map"),
+        ("erm.py", "eval.sets=('val','edge')", "eval.sets", ("val", "edge")),
+        ("erm.py", "eval.sets=edge", "eval.sets", ("edge",)),
+        ("erm.py:colored_mnist", "net.widths=(7,8,9)", "net.widths", (7, 8, 9)),
+        ("erm.py:colored_mnist", "net.widths=7,8", "net.widths", (7, 8)),
+        ("erm.py:colored_mnist", "data.dir=/somewhere/else", "data.dir", "/somewhere/else"),
+        ("erm.py:colored_mnist", "data.conflicting_percent=5", "data.conflicting_percent", 5.0),
+        ("sagnet.py", "method.variant=biasbed", "method.variant", "biasbed"),
+        ("sagnet.py", "method.style_stage=2", "method.style_stage", 2),
+        ("lff.py", "save.resume_every_minutes=0", "save.resume_every_minutes", 0.0),
+    ],
+)
+def test_flags_override_one_field_in_its_own_type(monkeypatch, file, override, path, value):
+    plain, found = parse(monkeypatch, f"--config=configs/{file}"), parse(monkeypatch, f"--config=configs/{file}", f"--config.{override}")
+    got = functools.reduce(getattr, path.split("."), found)
+    assert got == value and type(got) is type(value)
+    before = functools.reduce(getattr, path.split("."), plain)
+    assert config.differences(config.to_dict(plain), config.to_dict(found)) == [f"{path}: {jsoned(before)} / {jsoned(value)}"]
+
+
+def jsoned(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("override", ["seed=3", "optim.learning_rate=1", "data.folder=x", "method.q=0.5"])
+def test_flags_for_fields_that_do_not_exist_are_refused(monkeypatch, override):
+    field = override.partition("=")[0].rpartition(".")[2]
+    with pytest.raises(KeyError, match=f"Field {field} not found"):
+        parse(monkeypatch, "--config=configs/erm.py", f"--config.{override}")
+
+
+@pytest.mark.parametrize("override", ["seeds=many", "seeds=1.5", "optim.lr=fast", "shared_order=maybe", "data.side_px=32px"])
+def test_flags_of_the_wrong_type_are_refused(monkeypatch, override):
+    with pytest.raises(flags.IllegalFlagValueError, match=f"--config.{override}"):
+        parse(monkeypatch, "--config=configs/erm.py", f"--config.{override}")
+
+
+def test_whole_parts_cannot_be_overridden_by_a_word(monkeypatch):
+    with pytest.raises(flags.Error, match=r"config\.method"):
+        parse(monkeypatch, "--config=configs/erm.py", "--config.method=lff")
+
+
+def test_an_unknown_data_set_is_refused_with_the_known_ones(monkeypatch):
+    with pytest.raises(ValueError, match=r"no setting for data set 'mnist': .*one of shapes, colored_mnist, noise"):
+        common.build("ERM", None, "mnist")
+    with pytest.raises(flags.IllegalFlagValueError, match=f"one of {', '.join(common.SETTINGS)}"):
+        parse(monkeypatch, "--config=configs/erm.py:mnist")
+
+
+def test_a_file_outside_the_project_may_use_what_is_inside(monkeypatch, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from configs import common\nfrom jaxbed.methods import lff\n"
+        "def get_config(dataset='shapes'):\n    return common.build('mine', lff.Config(q=0.5), dataset)\n"
+    )
+    cfg = parse(monkeypatch, f"--config={path}:noise", "--config.method.alpha=0.9")
+    assert (cfg.name, cfg.method, type(cfg.data)) == ("mine", lff.Config(q=0.5, alpha=0.9), noise.Config)
+
+
+# check
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 0}, "epochs = 0: must be at least 1"),
+        ({"batch_size": 0}, "batch_size = 0: must be at least 1"),
+        ({"seeds": -1}, "seeds = -1: must be at least 1"),
+        ({"eval": config.Eval(batch_size=0)}, "eval.batch_size = 0: must be at least 1"),
+        ({"first_seed": -1}, "first_seed = -1: must not be negative"),
+        ({"name": ""}, "name is empty"),
+    ],
+)
+def test_settings_that_no_run_can_have_are_refused(change, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        config.check(tiny.train_config(**change))
+
+
+def test_the_least_settings_are_accepted():
+    config.check(tiny.train_config(epochs=1, batch_size=1, seeds=1, eval=config.Eval(batch_size=1), first_seed=0, name="x"))
+
+
+def test_more_than_the_training_set_in_a_batch_is_refused():
+    with pytest.raises(ValueError, match=r"batch_size = 128 is larger than the training set of shapes \(64 images\)"):
+        tiny.program(tiny.mlp_config(batch_size=128))
+
+
+# JSON
+
+
+@dataclasses.dataclass
+class Part:
+    sizes: tuple[int, ...] = (1, 2)
+    pairs: tuple = ((1.5, "a"), ())
+    nothing: None = None
+    flag: bool = True
+
+
+@dataclasses.dataclass
+class Whole:
+    part: Part
+    more: tuple[Part, ...] = ()
+
+
+def test_nested_parts_and_tuples_come_back_as_they_were():
+    whole = Whole(Part(sizes=()), (Part(), Part(flag=False)))
+    tree = config.to_dict(whole)
+    assert tree["is"] == f"{__name__}:Whole" and tree["part"]["is"] == f"{__name__}:Part"
+    back = config.from_dict(json.loads(json.dumps(tree)))
+    assert back == whole and isinstance(back.more[1], Part) and back.part.pairs == ((1.5, "a"), ()) and back.more[1].flag is False
+
+
+@pytest.mark.parametrize("value", [{1, 2}, {"a": 1}, np.arange(3), len, b"x"], ids=["set", "dict", "array", "function", "bytes"])
+def test_values_that_json_cannot_keep_are_refused(value):
+    with pytest.raises(ValueError, match=f"of type {type(value).__name__} cannot be kept as JSON"):
+        config.to_dict(Whole(Part(sizes=value)))
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"is": f"{__name__}:Part", "width": 1, "depth": 2}, "Part has no field depth, width: .*another version"),
+        ({"sizes": [1]}, r"not a saved config: no \"is\" among \['sizes'\]"),
+        ({"is": "jaxbed.config:check"}, "jaxbed.config:check is no dataclass of this version"),
+        ({"is": "jaxbed.method:Info"}, "jaxbed.method:Info is no dataclass"),
+        ({"is": "jaxbed.optim:Optimizer"}, "jaxbed.optim:Optimizer is no dataclass"),
+        ({"is": "jaxbed.methods.gone:Config"}, "jaxbed.methods.gone:Config is no dataclass"),
+        ({"is": f"{__name__}:Whole"}, "Whole.*part"),
+        ({"is": f"{__name__}:Whole", "part": {"is": f"{__name__}:Part", "width": 1}}, "Part has no field width"),
+    ],
+    ids=["unknown fields", "no is", "function", "named tuple", "gone class", "gone module", "missing field", "nested"],
+)
+def test_what_this_version_did_not_save_is_refused(tree, message):
+    with pytest.raises(ValueError, match=message):
+        config.from_dict(tree)
+
+
+def test_saved_configuration_is_loaded_from_its_workdir(tmp_path):
+    cfg = tiny.train_config("sagnet_biasbed", seeds=7)
+    config.save(cfg, tmp_path / "config.json")
+    assert config.load(tmp_path) == config.load(str(tmp_path)) == cfg
+
+
+def test_a_folder_without_configuration_is_refused_with_the_cure(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/config.json is missing.*python -m jaxbed.main"):
+        config.load(tmp_path)
+
+
+def test_differences_name_path_and_both_values():
+    one = tiny.train_config()
+    other = dataclasses.replace(one, seeds=3, optim=dataclasses.replace(one.optim, lr=0.5), net=mlp.Config((4,)))
+    found = config.differences(config.to_dict(one), config.to_dict(other))
+    assert "seeds: 2 / 3" in found and "optim.lr: 0.05 / 0.5" in found
+    assert "net.is: jaxbed.models.resnet:Config / jaxbed.models.mlp:Config" in found and "net.widths: None / [4]" in found
+    assert all(line.partition(":")[0] in ("seeds", "optim.lr") or line.startswith("net.") for line in found)
+    assert config.differences(config.to_dict(one), config.to_dict(one)) == []
+
+
+# The workdir of a run
+
+
+def test_a_workdir_is_claimed_once_and_for_the_same_settings(tmp_path):
+    cfg = tiny.train_config()
+    main.claim(cfg, tmp_path / "a" / "b")
+    before = (tmp_path / "a" / "b" / "config.json").read_bytes()
+    main.claim(tiny.train_config(), tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b" / "config.json").read_bytes() == before and config.load(tmp_path / "a" / "b") == cfg
+    with pytest.raises(ValueError, match=r"holds a run with other settings \(there / now\): seeds: 2 / 4. Take another --workdir"):
+        main.claim(tiny.train_config(seeds=4), tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b" / "config.json").read_bytes() == before
+
+
+def test_impossible_settings_claim_nothing(tmp_path):
+    with pytest.raises(ValueError, match="seeds = 0"):
+        main.claim(tiny.train_config(seeds=0), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_default_workdir_names_file_and_data_set(monkeypatch):
+    values = parsed_flags(monkeypatch, "--config=configs/lff.py:colored_mnist")
+    monkeypatch.setattr(main.flags, "FLAGS", values)
+    assert main.default_workdir(values["config"].value) == "runs/lff-colored_mnist"

@@ -1,0 +1,384 @@
+"""Evaluation: every image answered once, by the right seed of the right epoch, however batches and devices cut the sets."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+
+from jaxbed import config, decisions, evaluate, parallel, train
+from jaxbed.data.source import EvaluationSet
+from jaxbed.data.split import Split
+from jaxbed.log import Log
+
+CONFIG = tiny.mlp_config(optim=tiny.Optim(rule="adam", lr=0.05))  # large steps, so that answers vary
+EPOCHS = (1, 2)
+IMAGES = 16 * 7
+
+
+@pytest.fixture(scope="module")
+def source():
+    return CONFIG.data.open()
+
+
+@pytest.fixture(scope="module")
+def trained(source, tmp_path_factory):
+    """The workdir of a run with two seeds and two epochs, not evaluated."""
+    workdir = tmp_path_factory.mktemp("trained")
+    assert train.train(CONFIG, source, workdir, Log(workdir)) == 0
+    return workdir
+
+
+@pytest.fixture
+def workdir(trained, tmp_path):
+    """A copy of it to work on."""
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def run(cfg, source, workdir, **options) -> int:
+    return evaluate.evaluate(cfg, source, workdir, Log(workdir), **options)
+
+
+def checkpoints(cfg, source, workdir):
+    """(epoch store, shapes of a checkpoint, method)"""
+    program = tiny.program(cfg, source)
+    return train.stores(workdir, cfg.seeds, Log(workdir))[1], train.snapshot(program.abstract), program.method
+
+
+def expected(cfg, source, workdir, epoch: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """{set: (answers [S, n], whether they are clear [S, n])}, each seed asked for one image at a time."""
+    cfg = dataclasses.replace(cfg, mesh=parallel.Mesh(seed=1, data=1))
+    epochs, abstract, method = checkpoints(cfg, source, workdir)
+    weights = jax.device_get(epochs.load(epoch, abstract))
+
+    def ask(params, stats, image):
+        return method.predict(params, stats, source.scale(image[None]))[0]
+
+    every = jax.jit(jax.vmap(jax.vmap(ask, (None, None, 0)), (0, 0, None)))
+    result = {}
+    for name, (split, _, decision) in source.sets.items():
+        logits = every(weights["params"], weights["stats"], split.image)  # [S, n, classes]
+        best = np.sort(logits, -1)
+        result[name] = np.asarray(decisions.named(decision)(logits)), best[..., -1] - best[..., -2] > 1e-4
+    return result
+
+
+def answers(workdir, name: str, epoch: int) -> np.ndarray:
+    with np.load(workdir / "responses" / name / f"{epoch}.npz") as stored:
+        return stored["response"]
+
+
+def check_answers(cfg, source, workdir, sets=None) -> None:
+    """All answers of all epochs are those of each seed to each image alone, but where rounding alone decides."""
+    for epoch in sorted(int(path.stem) for path in (workdir / "checkpoints" / "epochs").glob("*.json")):
+        for name, (answer, clear) in expected(cfg, source, workdir, epoch).items():
+            if sets is None or name in sets:
+                found = answers(workdir, name, epoch)
+                assert found.dtype == np.int16 and found.shape == (cfg.seeds, len(source.sets[name].split.label))
+                assert clear.mean() > 0.9
+                np.testing.assert_array_equal(found[clear], answer[clear])
+
+
+# Every image once
+
+
+def test_the_answers_of_this_run_tell_mistakes_apart(source, trained):
+    """A wrong seed, epoch, set or order must show in the tests below."""
+    one, two = (np.concatenate([a for a, _ in expected(CONFIG, source, trained, epoch).values()], 1) for epoch in EPOCHS)
+    assert len(np.unique(two)) >= 4
+    assert (two[0] != two[1]).mean() > 0.1 and (one != two).mean() > 0.1
+    assert (two != np.roll(two, 1, 1)).mean() > 0.2 and (two != np.roll(two, 16, 1)).mean() > 0.1
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 48, 56, 300], ids=lambda size: f"batch {size}")
+def test_each_image_is_answered_as_if_alone(source, workdir, batch_size):
+    cfg = dataclasses.replace(CONFIG, eval=config.Eval(batch_size=batch_size))
+    assert run(cfg, source, workdir) == 0
+    check_answers(cfg, source, workdir)
+
+
+@pytest.mark.parametrize("mesh", [parallel.Mesh(2, 2), parallel.Mesh(1, 4), parallel.Mesh(2, 1, within="map")], ids=str)
+def test_answers_do_not_depend_on_the_devices(source, workdir, mesh):
+    cfg = dataclasses.replace(CONFIG, mesh=mesh, eval=config.Eval(batch_size=30))
+    assert run(cfg, source, workdir) == 0
+    check_answers(cfg, source, workdir)
+
+
+@pytest.mark.parametrize("size", [3, 17])
+def test_sets_of_unequal_size_are_split_where_they_end(source, workdir, size):
+    cut = {
+        name: s._replace(split=Split(*(field[: size if i % 2 else 2 * size] for field in s.split)))
+        for i, (name, s) in enumerate(source.sets.items())
+    }
+    uneven = dataclasses.replace(source, sets=cut)
+    assert run(CONFIG, uneven, workdir) == 0
+    check_answers(CONFIG, uneven, workdir)
+
+
+def test_every_epoch_has_answers_with_seeds_and_checkpoint(source, workdir):
+    cfg = dataclasses.replace(CONFIG, first_seed=0)
+    run(cfg, source, workdir)
+    epochs = train.stores(workdir, cfg.seeds, Log(workdir))[1]
+    for name in source.sets:
+        assert sorted(path.name for path in (workdir / "responses" / name).iterdir()) == ["1.npz", "2.npz", "images.csv"]
+        for epoch in EPOCHS:
+            with np.load(workdir / "responses" / name / f"{epoch}.npz") as stored:
+                assert sorted(stored) == ["alive", "checkpoint", "response", "seeds"]
+                assert stored["seeds"].tolist() == [0, 1] and stored["alive"].tolist() == [True, True]
+                assert str(stored["checkpoint"]) == epochs.identity(epoch)
+    assert epochs.identity(1) != epochs.identity(2)
+
+
+def test_evaluation_is_logged(source, workdir):
+    run(CONFIG, source, workdir)
+    lines = [json.loads(line) for line in (workdir / "log.jsonl").read_text().splitlines()]
+    found = [(line["epoch"], line["images"]) for line in lines if line["kind"] == "evaluation"]
+    assert found == [(1, IMAGES), (2, IMAGES)]
+
+
+# What is answered already
+
+
+def written(workdir) -> dict[str, int]:
+    return {str(path.relative_to(workdir)): path.stat().st_mtime_ns for path in (workdir / "responses").glob("*/*.npz")}
+
+
+def test_answered_epochs_are_left_alone(source, workdir):
+    run(CONFIG, source, workdir)
+    before = written(workdir)
+    run(CONFIG, source, workdir)
+    assert written(workdir) == before and len(before) == 7 * 2
+
+
+def test_deleted_answers_are_given_again(source, workdir):
+    run(CONFIG, source, workdir)
+    before, lost = written(workdir), answers(workdir, "edge", 2)
+    (workdir / "responses" / "edge" / "2.npz").unlink()
+    run(CONFIG, source, workdir)
+    np.testing.assert_array_equal(answers(workdir, "edge", 2), lost)
+    after = written(workdir)
+    assert {path for path in before if path.endswith("1.npz") and after[path] != before[path]} == set()
+
+
+@pytest.mark.parametrize("left_bytes", [0, 100])
+def test_damaged_answers_are_given_again(source, workdir, left_bytes):
+    run(CONFIG, source, workdir)
+    whole = answers(workdir, "val", 1)
+    path = workdir / "responses" / "val" / "1.npz"
+    path.write_bytes(path.read_bytes()[:left_bytes])  # as a power cut may leave it
+    run(CONFIG, source, workdir)
+    np.testing.assert_array_equal(answers(workdir, "val", 1), whole)
+
+
+def poison(cfg, source, workdir, epoch: int, change) -> None:
+    """Saves an epoch again with change(path, leaf) applied to its parameters."""
+    epochs, abstract, _ = checkpoints(cfg, source, workdir)
+    tree = epochs.load(epoch, abstract)
+    params = jax.tree_util.tree_map_with_path(lambda path, x: change(jax.tree_util.keystr(path), x), tree["params"])
+    epochs.save(epoch, {**tree, "params": params})
+    epochs.wait()
+
+
+def test_a_checkpoint_that_changed_is_answered_again(source, workdir):
+    run(CONFIG, source, workdir)
+    before = written(workdir)
+    poison(CONFIG, source, workdir, 2, lambda path, x: -x)
+    run(CONFIG, source, workdir)
+    after = written(workdir)
+    assert {path for path in before if after[path] != before[path]} == {path for path in before if path.endswith("2.npz")}
+    check_answers(CONFIG, source, workdir)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_non_finite_logits_are_answered_with_minus_one(source, workdir, value):
+    run(CONFIG, source, workdir)
+    before = {name: answers(workdir, name, 2) for name in source.sets}
+
+    def one_logit_of_the_second_seed(path, x):
+        return x.at[1, 3].set(value) if "head" in path and x.ndim == 2 else x
+
+    poison(CONFIG, source, workdir, 2, one_logit_of_the_second_seed)
+    run(CONFIG, source, workdir)
+    for name in source.sets:
+        found = answers(workdir, name, 2)
+        assert (found[1] == -1).all() and (before[name] >= 0).all()
+        np.testing.assert_array_equal(found[0], before[name][0])
+
+
+# What cannot be answered
+
+
+def test_a_damaged_checkpoint_is_named(source, workdir):
+    folder = workdir / "checkpoints" / "epochs" / "2"
+    largest = max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    raw = bytearray(largest.read_bytes())
+    raw[len(raw) // 2] ^= 255
+    largest.write_bytes(raw)
+    with pytest.raises(ValueError, match=f"{folder} cannot be used: .*missing or changed"):
+        run(CONFIG, source, workdir)
+    assert (workdir / "responses" / "val" / "1.npz").is_file() and not (workdir / "responses" / "val" / "2.npz").exists()
+
+
+def test_a_half_written_checkpoint_does_not_count(source, workdir):
+    (workdir / "checkpoints" / "epochs" / "2.json").unlink()
+    assert run(CONFIG, source, workdir) == 0
+    assert not (workdir / "responses" / "val" / "2.npz").exists()
+
+
+def test_nothing_trained_is_said_with_the_cure(source, tmp_path):
+    with pytest.raises(ValueError, match=r"holds no finished epoch: train first \(python -m jaxbed.main --config="):
+        run(CONFIG, source, tmp_path)
+
+
+def test_only_the_sets_asked_for_are_answered(source, workdir):
+    cfg = dataclasses.replace(CONFIG, eval=config.Eval(batch_size=48, sets=("sketch", "val")))
+    run(cfg, source, workdir)
+    assert sorted(path.name for path in (workdir / "responses").iterdir()) == ["sets.json", "sketch", "val"]
+    assert list(json.loads((workdir / "responses" / "sets.json").read_text())["sets"]) == ["sketch", "val"]
+    check_answers(cfg, source, workdir, ("sketch", "val"))
+
+
+def test_unknown_sets_are_refused_with_the_known_ones(source, workdir):
+    cfg = dataclasses.replace(CONFIG, eval=config.Eval(sets=("val", "skech")))
+    with pytest.raises(ValueError, match=r"eval\.sets names skech; shapes has val, in_distribution, silhouette, edge, sketch"):
+        run(cfg, source, workdir)
+    assert not (workdir / "responses").exists()
+
+
+def test_an_unknown_decision_is_refused(source, workdir):
+    strange = dataclasses.replace(source, sets={"val": source.sets["val"]._replace(decision="vote")})
+    with pytest.raises(ValueError, match="'vote' is not one of argmax"):
+        run(CONFIG, strange, workdir)
+
+
+# What answers mean
+
+
+def test_images_are_listed_in_the_order_of_the_answers(source, workdir):
+    run(CONFIG, source, workdir)
+    for name, (split, _, _) in source.sets.items():
+        frame = pd.read_csv(workdir / "responses" / name / "images.csv")
+        assert list(frame.columns) == ["name", "label", "cue"]
+        assert frame["name"].tolist() == split.name.tolist()
+        assert frame["label"].tolist() == split.label.tolist() and frame["cue"].tolist() == split.cue.tolist()
+
+
+def test_sets_are_described_once_and_for_all(source, workdir):
+    run(CONFIG, source, workdir)
+    text = (workdir / "responses" / "sets.json").read_text()
+    about = json.loads(text)
+    assert about["data"] == {"name": "shapes", "cue": "texture", **source.facts}
+    assert about["classes"] == list(source.class_names)
+    assert about["sets"] == {name: {"role": s.role, "decision": s.decision} for name, s in source.sets.items()}
+    run(CONFIG, source, workdir)
+    assert (workdir / "responses" / "sets.json").read_text() == text
+
+
+# Pools
+
+
+def untrained(cfg, source, workdir) -> None:
+    """One epoch's checkpoint of the initial state."""
+    program = tiny.program(cfg, source)
+    epochs = train.stores(workdir, cfg.seeds, Log(workdir))[1]
+    epochs.save(1, train.snapshot(train.start(cfg, program)))
+    epochs.wait()
+
+
+def pooled(cfg, source) -> list[list[str]]:
+    return [pool.names for pool in evaluate.pool(tiny.program(cfg, source), source, source.sets, cfg.eval.batch_size)]
+
+
+def enlarge(evaluation_set: EvaluationSet) -> EvaluationSet:
+    split = evaluation_set.split
+    return evaluation_set._replace(split=split._replace(image=np.ascontiguousarray(split.image.repeat(2, 1).repeat(2, 2))))
+
+
+def test_sets_of_one_shape_and_decision_go_together(source):
+    assert pooled(CONFIG, source) == [list(source.sets)]
+
+
+def test_images_of_two_sizes_are_answered_apart(source, tmp_path):
+    cfg = tiny.train_config(eval=config.Eval(batch_size=24))
+    sets = {name: enlarge(s) if name in ("in_distribution", "edge") else s for name, s in list(source.sets.items())[:4]}
+    two_sizes = dataclasses.replace(source, sets=sets)
+    assert pooled(cfg, two_sizes) == [["val", "silhouette"], ["in_distribution", "edge"]]
+    untrained(cfg, two_sizes, tmp_path)
+    run(cfg, two_sizes, tmp_path)
+    check_answers(cfg, two_sizes, tmp_path)
+
+
+def test_sets_with_two_decisions_are_answered_apart(source, tmp_path):
+    rules = dict(zip(source.sets, ("argmax", "sixteen_mean_prob", "argmax", "sixteen_max_prob", "sixteen_mean_prob"), strict=False))
+    sets = {name: s._replace(decision=rules.get(name, "argmax")) for name, s in source.sets.items()}
+    thousand = dataclasses.replace(source, class_names=tuple(f"class{i}" for i in range(1000)), sets=sets)
+    assert pooled(CONFIG, thousand) == [
+        ["val", "silhouette", "stylised", "cue_conflict"],
+        ["in_distribution", "sketch"],
+        ["edge"],
+    ]
+    untrained(CONFIG, thousand, tmp_path)
+    run(CONFIG, thousand, tmp_path)
+    check_answers(CONFIG, thousand, tmp_path)
+    assert answers(tmp_path, "val", 1).max() > 15 >= answers(tmp_path, "sketch", 1).max()
+
+
+def test_a_decision_that_does_not_fit_the_network_is_refused(source, workdir):
+    sixteen = dataclasses.replace(source, sets={"val": source.sets["val"]._replace(decision="sixteen_mean_prob")})
+    with pytest.raises(ValueError, match="needs the 1000 ImageNet logits, and the network has 16"):
+        run(CONFIG, sixteen, workdir)
+
+
+# Waiting and stopping
+
+
+def test_watching_ends_with_the_last_epoch(source, workdir, monkeypatch):
+    epochs = workdir / "checkpoints" / "epochs"
+    late = epochs / "2.json"
+    listing = late.read_text()
+    late.unlink()
+    slept = []
+
+    def finish_the_second_epoch(seconds):
+        slept.append((workdir / "responses" / "val" / "1.npz").is_file())
+        late.write_text(listing)
+
+    monkeypatch.setattr(evaluate, "time", types.SimpleNamespace(monotonic=evaluate.time.monotonic, sleep=finish_the_second_epoch))
+    assert run(CONFIG, source, workdir, watch=True) == 0
+    assert slept == [True]  # it answered what there was before it waited, and waited once
+    check_answers(CONFIG, source, workdir)
+
+
+def test_a_signal_stops_after_the_epoch_in_hand_and_the_next_call_goes_on(source, workdir, monkeypatch):
+    answer = evaluate.answer
+
+    def answer_and_be_stopped(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        answer(*args)
+
+    monkeypatch.setattr(evaluate, "answer", answer_and_be_stopped)
+    assert run(CONFIG, source, workdir) == signal.SIGTERM
+    monkeypatch.undo()
+    assert {path.rpartition("/")[2] for path in written(workdir)} == {"1.npz"} and len(written(workdir)) == 7
+    assert run(CONFIG, source, workdir) == 0
+    check_answers(CONFIG, source, workdir)
+
+
+def test_a_frozen_seed_is_marked(source, workdir):
+    epochs, abstract, _ = checkpoints(CONFIG, source, workdir)
+    tree = epochs.load(2, abstract)
+    epochs.save(2, {**tree, "alive": jnp.array([True, False])})
+    epochs.wait()
+    run(CONFIG, source, workdir)
+    for epoch, alive in ((1, [True, True]), (2, [True, False])):
+        with np.load(workdir / "responses" / "val" / f"{epoch}.npz") as stored:
+            assert stored["alive"].tolist() == alive

@@ -1,0 +1,450 @@
+"""The commands, as a user types them: what they print, write and refuse."""
+
+import concurrent.futures
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+
+from jaxbed import config, evaluate, log, main, metrics, parallel, train
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
+ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
+ERM += ("--config.data.test_images=16", "--config.epochs=2", "--config.seeds=2", "--config.batch_size=16")
+TRAIN, JAXBED = ("-m", "jaxbed.main"), ("-m", "jaxbed.cli")
+# The console script does not have the current folder on its path, which -m has
+SCRIPT = ("-P", "-c", "import sys; sys.argv[0] = 'jaxbed'; from jaxbed.cli import main; sys.exit(main())")
+
+OWN = '''
+import dataclasses
+
+from jaxbed.methods import erm
+
+
+@dataclasses.dataclass
+class Config(erm.Config):
+    """A user's own method, in a module beside the config."""
+'''
+CONFIG = """
+import own
+
+from jaxbed import config, parallel
+from jaxbed.data import shapes
+from jaxbed.models import mlp
+from jaxbed.optim import Optim
+
+
+def get_config():
+    return config.Train(
+        name="Own",
+        method=own.Config(),
+        net=mlp.Config((8,)),
+        data=shapes.Config(train_images=64, val_images=16, test_images=16),
+        optim=Optim(rule="adam", lr=1e-2),
+        epochs=2,
+        batch_size=16,
+        seeds=2,
+        mesh=parallel.Mesh(seed=1, data=1),
+    )
+"""
+
+
+def options(folder: pathlib.Path, *arguments: object, **environment: str) -> dict:
+    kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+    kept |= {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "xla"), "PYTHONPATH": str(ROOT)}
+    kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2", "COLUMNS": "200"}
+    return {
+        "args": [sys.executable, *map(str, arguments)],
+        "cwd": folder,
+        "env": kept | environment,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+
+
+def command(folder: pathlib.Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(**options(folder, *arguments, **environment), timeout=120)
+
+
+def assert_refused(done: subprocess.CompletedProcess, *words: str, code: int = 2, traceback: bool = False) -> None:
+    """Exit code, a reason of one line that has all the words, no traceback unless another package's is beyond us."""
+    assert done.returncode == code, done.stdout + done.stderr
+    assert traceback or "Traceback" not in done.stderr, done.stderr
+    reasons = [line for line in done.stderr.splitlines() if all(word in line for word in words)]
+    assert reasons, done.stderr
+
+
+def until(condition, process: subprocess.Popen | None = None, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def bytes_below(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> pathlib.Path:
+    """A user's folder with a config and a method of their own."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "config.py").write_text(CONFIG)
+    (folder / "own.py").write_text(OWN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(home) -> tuple[pathlib.Path, subprocess.CompletedProcess]:
+    """(workdir, the finished command) of the whole protocol without --workdir."""
+    done = command(home, *TRAIN, "--config=config.py")
+    return home / "runs" / "config-shapes", done
+
+
+@pytest.fixture
+def workdir(trained, tmp_path) -> pathlib.Path:
+    """A copy of a finished run."""
+    return shutil.copytree(trained[0], tmp_path / "run")
+
+
+# The whole protocol
+
+
+def test_one_command_trains_evaluates_and_prints_the_table(trained):
+    workdir, done = trained
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr and "Warning" not in done.stderr
+    assert json.loads((workdir / "config.json").read_text())["name"] == "Own"
+    kinds = [json.loads(line)["kind"] for line in (workdir / "log.jsonl").read_text().splitlines()]
+    assert kinds.count("header") == 1 and kinds.count("epoch") == 2 and kinds.count("evaluation") == 2
+    for epoch in (1, 2):
+        assert (workdir / "checkpoints" / "epochs" / str(epoch)).is_dir() and (
+            workdir / "checkpoints" / "epochs" / f"{epoch}.json"
+        ).is_file()
+        for name in SETS:
+            with np.load(workdir / "responses" / name / f"{epoch}.npz") as stored:
+                assert stored["response"].shape == (2, 16) and stored["response"].dtype == np.int16
+                assert stored["seeds"].tolist() == [0, 1] and stored["alive"].tolist() == [True, True]
+    for name in SETS:
+        assert list(pd.read_csv(workdir / "responses" / name / "images.csv")) == ["name", "label", "cue"]
+    assert not list(workdir.rglob("*.partial"))
+
+
+def test_the_printed_table_is_that_of_the_stored_answers(trained):
+    workdir, done = trained
+    (header,) = [line for line in done.stdout.splitlines() if line.startswith("algorithm")]
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("Own") and "±" in line]
+    assert header.split() == ["algorithm", *SETS[1:], "runs"]
+    frame = metrics.scores(workdir).query("metric == 'accuracy'")
+    best = frame[frame["role"] == "val"].sort_values("epoch").groupby("run")["value"].idxmax()
+    chosen = frame.loc[best, ["run", "epoch"]].merge(frame, on=["run", "epoch"]).groupby("dataset")["value"].mean()
+    means = [float(part.split()[-1]) for part in row.split("±")[:-1]]
+    np.testing.assert_allclose(means, [100 * chosen[name] for name in SETS[1:]], atol=0.051)
+
+
+def test_the_shipped_config_runs_from_the_repository(tmp_path):
+    done = command(ROOT, *TRAIN, *ERM, f"--workdir={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert "algorithm" in done.stdout and "ERM" in done.stdout and "Traceback" not in done.stderr
+    assert (tmp_path / "run" / "responses" / "edge" / "1.npz").is_file()
+
+
+def test_the_same_command_again_does_nothing_new(home, trained):
+    workdir, first = trained
+    before = bytes_below(workdir / "checkpoints") | bytes_below(workdir / "responses")
+    done = command(home, *TRAIN, "--config=config.py")
+    assert done.returncode == 0, done.stderr
+    assert bytes_below(workdir / "checkpoints") | bytes_below(workdir / "responses") == before
+    assert "resuming after step 8" in done.stdout and "epoch " not in done.stdout
+    assert done.stdout[done.stdout.index("algorithm") :] == first.stdout[first.stdout.index("algorithm") :]
+
+
+def test_jaxbed_train_is_the_same_command(home, trained, tmp_path):
+    done = command(home, *SCRIPT, "train", "--config=config.py", f"--workdir={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    for name in SETS:
+        with np.load(tmp_path / "run" / "responses" / name / "2.npz") as one, np.load(trained[0] / "responses" / name / "2.npz") as other:
+            assert (one["response"] == other["response"]).all()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_and_the_same_command_goes_on(home, tmp_path, number):
+    arguments = (*TRAIN, "--config=config.py", "--config.epochs=30", f"--workdir={tmp_path / 'run'}")
+    arguments += ("--config.eval.sets=('val', 'edge')",)
+    with subprocess.Popen(**options(home, *arguments)) as process:
+        until((tmp_path / "run" / "checkpoints" / "epochs" / "1.json").is_file, process)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    assert f"stopped by signal {number}; the same command goes on" in out and "Traceback" not in err
+    assert not (tmp_path / "run" / "checkpoints" / "epochs" / "30.json").exists()
+    done = command(home, *arguments)
+    assert done.returncode == 0 and "resuming after step" in done.stdout, done.stderr
+    assert sorted(int(path.stem) for path in (tmp_path / "run" / "responses" / "edge").glob("*.npz")) == list(range(1, 31))
+
+
+# What is refused
+
+
+REFUSED = {  # arguments after a working command -> words of the reason, exit code
+    "other setting": (
+        ("--config.optim.lr=0.5", "--workdir=runs/config-shapes"),
+        ("holds a run with other settings", "optim.lr: 0.01 / 0.5"),
+        2,
+    ),
+    "no epochs": (("--config.epochs=0",), ("epochs = 0", "at least 1"), 2),
+    "batch over devices": (("--config.mesh.data=3",), ("batch_size = 16", "3 devices"), 2),
+    "large batch": (("--config.batch_size=128",), ("batch_size = 128", "64 images"), 2),
+    "wrong type": (("--config.seeds=ten",), ("config.seeds", "ten"), 1),
+    "unknown setting": (("--config.sedds=3",), ("sedds",), 1),
+    "stray word": (("seeds=3",), ("unexpected seeds=3",), 1),
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(home, trained):
+    """All refused commands, two at a time: {name: finished command}."""
+    base = (*TRAIN, "--config=config.py")
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    calls = {name: (home, *base, f"--workdir=refused/{name}", *arguments) for name, (arguments, _, _) in REFUSED.items()}
+    calls["no config"] = (home, *TRAIN)
+    calls["no such config"] = (home, *TRAIN, "--config=nowhere.py")
+    calls["no such data set"] = (ROOT, *TRAIN, "--config=configs/erm.py:imagenet")
+    calls |= {name: (home, *JAXBED, *words) for name, words in CLI.items()}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        done = {name: pool.submit(functools.partial(command, *call, **devices)) for name, call in calls.items()}
+        return {name: future.result() for name, future in done.items()}
+
+
+CLI = {
+    "nothing": (),
+    "--help": ("--help",),
+    "unknown": ("evaluate", "runs"),
+    "eval nothing": ("eval",),
+    "eval no workdir": ("eval", "."),
+    "eval nowhere": ("eval", "nowhere"),
+    "stats no workdir": ("stats", "."),
+    "stats nowhere": ("stats", "nowhere.csv"),
+}
+
+
+def test_nothing_was_trained_for_a_refused_command(home, refusals):
+    assert (home / "refused").is_dir()
+    assert not list((home / "refused").rglob("checkpoints"))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"seeds": 0}, "seeds = 0: must be at least 1"),
+        ({"first_seed": -1}, "first_seed = -1"),
+        ({"name": ""}, "name is empty"),
+        ({"eval": config.Eval(batch_size=0)}, "eval.batch_size = 0"),
+        ({"mesh": parallel.Mesh(data=9)}, "1 x 9 needs 9 devices and there are 8"),
+        ({"mesh": parallel.Mesh(seed=3)}, "seeds = 2 cannot be split over mesh.seed = 3"),
+        ({"mesh": parallel.Mesh(seed=-1)}, "mesh.seed = -1"),
+        ({"mesh": parallel.Mesh(data=-1)}, "mesh.data = -1"),
+        ({"mesh": parallel.Mesh(within="loop")}, "mesh.within = 'loop' is not one of auto, vmap, map"),
+        ({"mesh": parallel.Mesh(steps_per_call=-1)}, "mesh.steps_per_call = -1"),
+        ({"eval": config.Eval(sets=("val", "skech"))}, "eval.sets names skech; shapes has val"),
+        ({"optim": tiny.Optim(warmup_epochs=3)}, "optim.warmup_epochs = 3"),
+        ({"data": tiny.shapes.Config(train_images=65)}, "65, allowed are 16, 32"),
+        ({"batch_size": 128}, "batch_size = 128 is larger than the training set of shapes (64 images)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_impossible_settings_are_refused_before_training(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        main.run(tiny.mlp_config(**changes), tmp_path)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_impossible_settings_are_refused_with_a_reason(refusals, name):
+    _, words, code = REFUSED[name]
+    assert_refused(refusals[name], *words, code=code, traceback=name == "unknown setting")  # ml_collections'
+
+
+def test_sets_that_no_table_can_be_made_of_are_not_a_success(home, tmp_path):
+    """best_val has nothing to choose by."""
+    done = command(home, *TRAIN, "--config=config.py", "--config.eval.sets=('edge',)", f"--workdir={tmp_path / 'run'}")
+    assert_refused(done, "best_val", "validation")
+
+
+def test_another_setting_leaves_the_run_as_it_was(refusals, trained):
+    assert json.loads((trained[0] / "config.json").read_text())["optim"]["lr"] == 0.01
+
+
+def test_a_missing_config_is_named(refusals):
+    assert_refused(refusals["no config"], "--config=FILE.py is missing", code=1)
+
+
+def test_a_config_file_that_does_not_exist_is_named(refusals):
+    assert_refused(refusals["no such config"], "nowhere.py")
+
+
+def test_an_unknown_data_set_of_a_config_is_named(refusals):
+    assert_refused(refusals["no such data set"], "imagenet", "colored_mnist", code=1, traceback=True)  # ml_collections'
+
+
+def test_a_refused_setting_can_be_corrected_in_the_same_workdir(home, refusals):
+    """Nothing was trained, so nothing stands in the way."""
+    done = command(home, *TRAIN, "--config=config.py", "--workdir=refused/large batch")
+    assert done.returncode == 0, done.stderr
+
+
+def test_claiming_names_each_difference_with_both_values(tmp_path):
+    cfg = tiny.mlp_config()
+    main.claim(cfg, tmp_path)
+    (tmp_path / "checkpoints" / "epochs").mkdir(parents=True)
+    main.claim(tiny.mlp_config(), tmp_path)
+    with pytest.raises(ValueError) as caught:
+        main.claim(tiny.mlp_config(seeds=4, net=tiny.mlp.Config((8, 9))), tmp_path)
+    assert "seeds: 2 / 4" in str(caught.value) and "[8] / [8, 9]" in str(caught.value) and "lr" not in str(caught.value)
+
+
+def test_another_method_in_a_claimed_workdir_is_a_difference(tmp_path):
+    main.claim(tiny.mlp_config("erm"), tmp_path)
+    (tmp_path / "checkpoints" / "epochs").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"methods\.erm:Config / jaxbed\.methods\.lff:Config"):
+        main.claim(tiny.mlp_config("lff"), tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3"])
+def test_a_damaged_config_of_a_workdir_is_named(tmp_path, content):
+    """As a process killed while writing it leaves it."""
+    (tmp_path / "config.json").write_text(content)
+    for call in (lambda: main.claim(tiny.mlp_config(), tmp_path), lambda: config.check(config.load(tmp_path))):
+        with pytest.raises(ValueError, match=r"config\.json"):
+            call()
+
+
+def test_a_config_of_a_module_that_is_gone_is_an_error_that_names_it():
+    with pytest.raises(ValueError, match="gone"):
+        config.from_dict({"is": "gone.method:Config"})
+
+
+# jaxbed
+
+
+@pytest.mark.parametrize("name, code", [("nothing", 2), ("--help", 0), ("unknown", 2)])
+def test_usage(refusals, name, code):
+    done = refusals[name]
+    assert done.returncode == code and "Traceback" not in done.stderr
+    shown, silent = (done.stdout, done.stderr) if code == 0 else (done.stderr, done.stdout)
+    assert not silent and all(word in shown for word in ("usage: jaxbed", "train --config", "eval WORKDIR", "stats WORKDIR"))
+
+
+def test_eval_without_a_workdir_shows_its_usage(refusals):
+    assert_refused(refusals["eval nothing"], "WORKDIR".lower())
+
+
+def test_eval_of_a_folder_that_is_no_workdir_is_refused_and_leaves_nothing_there(home, refusals):
+    assert_refused(refusals["eval no workdir"], "config.json", "no workdir")
+    assert_refused(refusals["eval nowhere"], "nowhere", "no workdir")
+    assert not (home / "log.jsonl").exists() and not (home / "nowhere").exists() and not (home / "responses").exists()
+
+
+def test_stats_of_what_is_no_workdir_is_refused(refusals):
+    assert_refused(refusals["stats no workdir"], "jaxbed stats:")
+    assert_refused(refusals["stats nowhere"], "nowhere.csv")
+
+
+def test_eval_gives_deleted_answers_again_to_the_last_bit(home, workdir):
+    before = bytes_below(workdir / "responses")
+    shutil.rmtree(workdir / "responses" / "edge")
+    (workdir / "responses" / "val" / "1.npz").unlink()
+    (workdir / "responses" / "sets.json").unlink()
+    done = command(home, *SCRIPT, "eval", workdir)
+    assert done.returncode == 0, done.stderr
+    assert bytes_below(workdir / "responses") == before
+
+
+def test_eval_of_a_run_without_an_epoch_is_refused(home, workdir):
+    shutil.rmtree(workdir / "checkpoints")
+    assert_refused(command(home, *JAXBED, "eval", workdir), "no finished epoch", "train first")
+
+
+def test_eval_of_a_damaged_epoch_is_refused_by_name(home, workdir):
+    shutil.rmtree(workdir / "responses")
+    path = next((workdir / "checkpoints" / "epochs" / "2" / "state" / "ocdbt.process_0" / "d").iterdir())
+    path.write_bytes(path.read_bytes()[:-1])
+    assert_refused(command(home, *JAXBED, "eval", workdir), "epochs/2", "missing or changed")
+
+
+def test_stats_prints_the_table_of_the_protocol_and_does_without_jax(home, trained):
+    workdir, first = trained
+    program = "import sys; from jaxbed import cli; sys.argv = sys.argv[:1] + sys.argv[2:]; code = cli.main(); "
+    program += "sys.exit(code or (3 if 'jax' in sys.modules else 0))"
+    done = command(home, "-c", program, "jaxbed", "stats", workdir)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == first.stdout[first.stdout.index("accuracy, mean") :].strip()
+
+
+def test_eval_watch_follows_a_training_to_its_end(home, tmp_path):
+    workdir = tmp_path / "run"
+    arguments = (*TRAIN, "--config=config.py", "--config.epochs=12", f"--workdir={workdir}")
+    with subprocess.Popen(**options(home, *arguments)) as training:
+        until((workdir / "config.json").is_file, training)
+        with subprocess.Popen(**options(home, *JAXBED, "eval", workdir, "--watch")) as watching:
+            out, err = training.communicate(timeout=120)
+            _, watch_err = watching.communicate(timeout=120)
+    assert training.returncode == 0, out + err
+    assert watching.returncode == 0, watch_err
+    for name in SETS:
+        assert sorted(int(path.stem) for path in (workdir / "responses" / name).glob("*.npz")) == list(range(1, 13))
+    assert len(metrics.scores(workdir).query("metric == 'accuracy'")) == 12 * 2 * len(SETS)
+
+
+def test_two_evaluations_at_once_do_not_disturb_each_other(home, workdir, monkeypatch):
+    """The watcher and the end of the training meet on the same file."""
+    monkeypatch.syspath_prepend(home)  # for own.py
+    before = bytes_below(workdir / "responses")
+    for path in (workdir / "responses").rglob("2.npz"):
+        path.unlink()
+    real, met = np.savez_compressed, []
+
+    def meet(file, **arrays):
+        if not met:
+            met.append(command(home, *JAXBED, "eval", workdir))
+        real(file, **arrays)
+
+    monkeypatch.setattr(evaluate.np, "savez_compressed", meet)
+    cfg = config.load(workdir)
+    assert evaluate.evaluate(cfg, cfg.data.open(), workdir, log.Log(workdir)) == 0
+    assert met[0].returncode == 0, met[0].stderr
+    after = bytes_below(workdir / "responses")
+    assert after.keys() == before.keys()
+    for name in SETS:
+        with np.load(workdir / "responses" / name / "2.npz") as stored:
+            assert stored["response"].shape == (2, 16)
+
+
+def test_a_finished_training_knows_when_its_last_epoch_is_missing(home, workdir, monkeypatch):
+    """Killed between the two saves: without that epoch nothing may look finished."""
+    monkeypatch.syspath_prepend(home)
+    (workdir / "checkpoints" / "epochs" / "2.json").unlink()
+    shutil.rmtree(workdir / "responses")
+    cfg = config.load(workdir)
+    source, record = cfg.data.open(), log.Log(workdir)
+    try:
+        train.train(cfg, source, workdir, record)
+        evaluate.evaluate(cfg, source, workdir, record)
+    except ValueError as error:
+        assert "epochs" in str(error) and "2" in str(error)
+    else:
+        assert (workdir / "responses" / "val" / "2.npz").is_file()
