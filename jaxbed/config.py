@@ -77,13 +77,19 @@ def from_dict(tree: Any) -> Any:
     if "is" not in tree:
         raise ValueError(f'not a saved config: no "is" among {sorted(tree)}')
     module, _, name = tree["is"].partition(":")
-    kind = getattr(importlib.import_module(module), name, None)
+    try:
+        kind = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError:
+        kind = None
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise ValueError(f"{tree['is']} is no dataclass of this version of the code")
     values = {key: from_dict(value) for key, value in tree.items() if key != "is"}
     unknown = sorted(set(values) - {f.name for f in dataclasses.fields(kind)})
     if unknown:
         raise ValueError(f"{tree['is']} has no field {', '.join(unknown)}: the run was made by another version of the code")
+    missing = [f.name for f in dataclasses.fields(kind) if f.name not in values and f.default is f.default_factory]
+    if missing:
+        raise ValueError(f"{tree['is']} lacks {', '.join(missing)}: the run was made by another version of the code")
     return kind(**values)
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import time
+import zipfile
 from typing import NamedTuple
 
 import jax
@@ -42,12 +43,13 @@ def evaluate(cfg: config.Train, source: Source, workdir: pathlib.Path, log: Log,
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
     with Interrupt() as interrupt:
         while True:
-            for epoch in epochs.numbers():
+            trained = epochs.numbers()
+            for epoch in trained:
                 if interrupt.signal:
                     return interrupt.signal
                 if not answered(folder, sets, epoch, epochs):
                     answer(program, epochs, epoch, pools, folder, log)
-            if not watch or cfg.epochs in epochs.numbers() or interrupt.signal:
+            if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             time.sleep(1.0)
 
@@ -56,7 +58,8 @@ def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
     """The sets to evaluate, by name."""
     unknown = sorted(set(cfg.eval.sets) - set(source.sets))
     if unknown:
-        raise ValueError(f"eval.sets names {', '.join(unknown)}; {source.name} has {', '.join(source.sets)}")
+        example = tuple(source.sets)[:2]
+        raise ValueError(f'eval.sets names {unknown}; {source.name} has {", ".join(source.sets)}. Several are written as "{example}"')
     return {name: source.sets[name] for name in cfg.eval.sets or source.sets}
 
 
@@ -117,11 +120,12 @@ def answered(folder: pathlib.Path, sets: dict[str, EvaluationSet], epoch: int, e
     """Whether all sets have the answers of exactly this checkpoint."""
     for name in sets:
         path = folder / name / f"{epoch}.npz"
-        if not path.is_file():
+        try:
+            with path.open("rb") as file, np.load(file) as stored:
+                if str(stored["checkpoint"]) != epochs.identity(epoch):
+                    return False
+        except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile):  # absent or damaged
             return False
-        with np.load(path) as stored:
-            if str(stored["checkpoint"]) != epochs.identity(epoch):
-                return False
     return True
 
 

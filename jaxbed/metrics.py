@@ -8,7 +8,7 @@ aligned         accuracy on the aligned images
 conflicting     accuracy on the conflicting images
 acc_diff        aligned - conflicting
 ac_score        2·aligned·conflicting / (aligned + conflicting); 0 where both are 0 (Lee et al., 2022)
-worst_group     lowest accuracy of a non-empty (label, cue) cell; n_total is that cell's size
+worst_group     lowest accuracy of a non-empty (label, cue) cell, images without a cue apart; n_total is that cell's size
 group_mean      mean of the cells' accuracies
 cue_accuracy    answers equal to the cue / conflicting images
 shape_bias      answers equal to the label / answers equal to label or cue, on the conflicting images, pooled (Geirhos et al.,
@@ -17,8 +17,10 @@ shape_bias      answers equal to the label / answers equal to label or cue, on t
 A metric whose images do not exist in a set is absent, never 0.
 """
 
+import io
 import json
 import pathlib
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -72,14 +74,17 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
-        images = pd.read_csv(folder / "images.csv")
+        images = pd.read_csv(io.StringIO(_read(folder / "images.csv", f"run: jaxbed eval {workdir}")))
         label, cue = images["label"].to_numpy(), images["cue"].to_numpy()
         paths = sorted(folder.glob("*.npz"), key=lambda path: int(path.stem))
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
         for path in paths:
-            with np.load(path) as stored:
-                response, seeds, alive = stored["response"], stored["seeds"], stored["alive"]
+            try:
+                with path.open("rb") as file, np.load(file) as stored:
+                    response, seeds, alive = stored["response"], stored["seeds"], stored["alive"]
+            except (EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                raise ValueError(f"{path} is damaged ({error}): delete it, then: jaxbed eval {workdir}") from error
             if response.shape[1] != len(label):
                 cure = f"delete {folder}, then: jaxbed eval {workdir}"
                 raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {len(label)}: {cure}")

@@ -36,6 +36,7 @@ def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log:
                 epochs.save(step // steps, snapshot(run))
                 run = run.replace(sums=jax.tree.map(jnp.zeros_like, run.sums))
             if interrupt.signal or step == total or time.monotonic() - saved_at >= 60 * cfg.save.resume_every_minutes:
+                epochs.wait()  # so that no state is resumed from whose epochs are not all on disk
                 resume.save(step, run)
                 saved_at = time.monotonic()
         resume.wait()

@@ -249,7 +249,7 @@ def test_only_the_sets_asked_for_are_answered(source, workdir):
 
 def test_unknown_sets_are_refused_with_the_known_ones(source, workdir):
     cfg = dataclasses.replace(CONFIG, eval=config.Eval(sets=("val", "skech")))
-    with pytest.raises(ValueError, match=r"eval\.sets names skech; shapes has val, in_distribution, silhouette, edge, sketch"):
+    with pytest.raises(ValueError, match=r"eval\.sets names \['skech'\]; shapes has val, in_distribution, silhouette, edge, sketch"):
         run(cfg, source, workdir)
     assert not (workdir / "responses").exists()
 

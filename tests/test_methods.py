@@ -84,10 +84,10 @@ def test_a_method_sees_the_second_cue_only_if_it_says_so(method):
     "config, net, message",
     [
         (tiny.padain.Config(p=1.5), tiny.resnet.Config(10), "method.p = 1.5"),
-        (tiny.padain.Config(), tiny.mlp.Config(), "ResNet"),
+        (tiny.padain.Config(), tiny.mlp.Config(), "give it a resnet.Config"),
         (tiny.sagnet.Config(variant="papper"), tiny.resnet.Config(10), "'papper' is not one of paper, biasbed"),
         (tiny.sagnet.Config(style_stage=5), tiny.resnet.Config(10), "method.style_stage = 5"),
-        (tiny.sagnet.Config(), tiny.mlp.Config(), "ResNet"),
+        (tiny.sagnet.Config(), tiny.mlp.Config(), "give it a resnet.Config"),
         (tiny.lff.Config(q=1.0), tiny.mlp.Config(), "method.q = 1.0"),
         (tiny.erm.Config(), tiny.resnet.Config(depth=20), "net.depth = 20"),
         (tiny.erm.Config(), tiny.resnet.Config(stem="tiny"), "net.stem = 'tiny'"),

@@ -11,6 +11,7 @@ Three ways to get it: a folder of MNIST's IDX files (gzipped or not), TFDS, or t
 import dataclasses
 import gzip
 import pathlib
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -58,6 +59,8 @@ class Config:
             raise ValueError(f"data.conflicting_percent = {self.conflicting_percent} is not one of {', '.join(map(str, CONFLICTING))}")
         if self.input_scale not in SCALES:
             raise ValueError(f"data.input_scale = {self.input_scale!r} is not one of {', '.join(SCALES)}")
+        if self.seed < 0:
+            raise ValueError(f"data.seed = {self.seed}: must not be negative")
         if self.layout == "png":
             train, val, test = read_archive(pathlib.Path(self.dir), self.conflicting_percent)
         else:
@@ -88,6 +91,8 @@ def construct(
     train_image: np.ndarray, train_label: np.ndarray, test_image: np.ndarray, test_label: np.ndarray, percent: float, seed: int
 ) -> tuple[Split, Split, Split]:
     """(train, val, test) from MNIST's own images [n, 28, 28] uint8 and labels [n]. The test set is the same for every percent."""
+    if len(train_label) < TRAIN + VAL:
+        raise ValueError(f"Colored MNIST takes {TRAIN + VAL} training digits, and here are {len(train_label)}: fetch MNIST again")
     rng = np.random.default_rng([seed, 0])
     picked = rng.permutation(len(train_label))[: TRAIN + VAL]
     splits = []
@@ -113,7 +118,7 @@ def _stratified(label: np.ndarray, total: int, rng: np.random.Generator) -> np.n
 
 def _split(grey: np.ndarray, label: np.ndarray, cue: np.ndarray, rows: np.ndarray, name: str, rng: np.random.Generator) -> Split:
     colour = np.clip(COLOURS[cue] + rng.normal(0, DEVIATION, (len(cue), 3)), 0, 1)
-    image = np.floor(grey[..., None] * colour[:, None, None, :]).astype(np.uint8)
+    image = np.stack([np.floor(grey * channel[:, None, None]).astype(np.uint8) for channel in colour.T], axis=-1)
     names = np.array([f"{name}-{row:05d}" for row in rows])
     return Split(image, label.astype(np.int32), cue.astype(np.int32), names)
 
@@ -129,11 +134,18 @@ def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
                 f"t10k-images, t10k-labels): fetch them into that folder, or give theirs with --config.data.dir=FOLDER, "
                 f"or take them from TFDS with --config.data.layout=tfds"
             )
-        raw = gzip.decompress(found[0].read_bytes()) if found[0].suffix == ".gz" else found[0].read_bytes()
-        magic, shape = int.from_bytes(raw[:4], "big"), np.frombuffer(raw, ">i4", dimensions, offset=4)
-        if magic != 0x800 + dimensions or len(raw) != 4 + 4 * dimensions + np.prod(shape):
-            raise ValueError(f"{found[0]} is no IDX file of {dimensions} dimensions of bytes, or is cut short: fetch it again")
-        arrays.append(np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape))
+        raw, header = found[0].read_bytes(), 4 + 4 * dimensions
+        try:
+            raw = gzip.decompress(raw) if found[0].suffix == ".gz" else raw
+        except (gzip.BadGzipFile, EOFError, zlib.error):
+            raw = b""  # fails the test below
+        shape = np.frombuffer(raw[4:header].ljust(header - 4, b"\0"), ">i4")
+        if int.from_bytes(raw[:4], "big") != 0x800 + dimensions or len(raw) != header + np.prod(shape):
+            raise ValueError(f"{found[0]} is no IDX file of {dimensions} dimensions of bytes, or is damaged: fetch it again")
+        arrays.append(np.frombuffer(raw, np.uint8, offset=header).reshape(shape))
+    for image, label, name in ((*arrays[:2], "train"), (*arrays[2:], "t10k")):
+        if len(image) != len(label):
+            raise ValueError(f"{folder}: {name}-images holds {len(image)} digits and {name}-labels {len(label)}: fetch both again")
     return arrays
 
 
@@ -167,16 +179,18 @@ def read_archive(folder: pathlib.Path, percent: float) -> tuple[Split, Split, Sp
     """
     root = folder / "cmnist" if (folder / "cmnist").is_dir() else folder
     share = root / f"{percent:g}pct"
-    train = [path for kind in ("align", "conflict", "conlict") for path in sorted((share / kind).glob("*/*.png"))]
-    groups = {"train": train, "val": sorted((share / "valid").rglob("*.png")), "test": sorted((root / "test").rglob("*.png"))}
-    for name, place in (("train", share / "align"), ("val", share / "valid"), ("test", root / "test")):
-        if not groups[name]:
+    kind = "conlict" if (share / "conlict").is_dir() else "conflict"
+    places = {share / "align": "*/*.png", share / kind: "*/*.png", share / "valid": "**/*.png", root / "test": "**/*.png"}
+    groups = [sorted(place.glob(pattern)) for place, pattern in places.items()]
+    for place, paths in zip(places, groups, strict=True):
+        if not paths:
             raise FileNotFoundError(
-                f"no PNG files for {name} under {place}: expected is the published archive, {share}/align/<class>/*.png, "
+                f"no PNG files under {place}: expected is the published archive, {share}/align/<class>/*.png, "
                 f"{share}/conflict/<class>/*.png, {share}/valid/*.png and {root}/test/<class>/*.png; "
                 f"--config.data.layout=idx makes the set from MNIST instead"
             )
-    return tuple(_read_pngs(paths, root) for paths in groups.values())
+    align, conflict, val, test = groups
+    return tuple(_read_pngs(paths, root) for paths in (align + conflict, val, test))
 
 
 def _read_pngs(paths: list[pathlib.Path], root: pathlib.Path) -> Split:

@@ -53,6 +53,8 @@ def check(name: str, split: Split, classes: int) -> None:
         raise ValueError(f"set {name}: its arrays must have one common length above 0, and have {sizes}")
     if split.image.dtype != np.uint8 or split.image.ndim != 4:
         raise ValueError(f"set {name}: images must be uint8 [n, H, W, C], and are {split.image.dtype} {list(split.image.shape)}")
+    if len(np.unique(split.name)) != len(split.name):
+        raise ValueError(f"set {name}: two images have the same name, and answers could not be told apart")
     for field, array, least in (("label", split.label, 0), ("cue", split.cue, -1)):
         if array.min() < least or array.max() >= classes:
             raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
@@ -66,13 +68,13 @@ def cells(split: Split) -> dict[tuple[int, int], int]:
 
 def describe(name: str, split: Split) -> str:
     """Counts per (label, cue) cell, for the log: one row a label, one column a cue."""
-    counts, labels, cues = cells(split), np.unique(split.label), np.unique(split.cue)
-    if cues.tolist() == [-1]:
+    counts, labels, cues = cells(split), np.unique(split.label), range(split.cue.min(), split.cue.max() + 1)
+    if split.cue.max() < 0:
         return f"{name}: {len(split.label)} images, per label " + " ".join(str(counts[int(y), -1]) for y in labels)
     aligned = int((split.label == split.cue).sum())
     conflicting = int((split.cue >= 0).sum()) - aligned
     head = f"{name}: {len(split.label)} images, {aligned} aligned, {conflicting} conflicting"
-    lines = [f"{head}; rows labels, columns cues {cues.min()}-{cues.max()}"]
+    lines = [f"{head}; rows labels, columns cues {cues[0]}-{cues[-1]}"]
     lines += [f"  {y:4d} |" + "".join(f"{counts.get((int(y), int(b)), 0):6d}" for b in cues) for y in labels]
     return "\n".join(lines)
 

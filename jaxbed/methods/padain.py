@@ -21,10 +21,7 @@ class Config:
     p: float = 0.01  # probability of a swap, per site and step
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        if not isinstance(net, resnet.Config):
-            raise ValueError(
-                f"pAdaIN swaps the statistics of a ResNet's maps and cannot run on {type(net).__module__}: set net to resnet.Config()"
-            )
+        resnet.require(net, "pAdaIN swaps statistics of maps")
         if not 0 <= self.p <= 1:
             raise ValueError(f"method.p = {self.p} is no probability: take a number from 0 to 1, 0.01 in the paper")
         network = net.make(info.classes, conv=style.permuted_conv(self.p))

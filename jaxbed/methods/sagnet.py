@@ -41,8 +41,7 @@ class Config:
     clip_adv: float = 0.1  # global norm of the adversary's gradient
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        if not isinstance(net, resnet.Config):
-            raise ValueError(f"SagNet cuts a ResNet between stages and cannot run on {type(net).__module__}: set net to resnet.Config()")
+        resnet.require(net, "SagNet cuts a network between stages")
         if self.variant not in ("paper", "biasbed"):
             raise ValueError(f"method.variant = {self.variant!r} is not one of paper, biasbed")
         if self.style_stage not in (1, 2, 3, 4):

@@ -7,6 +7,7 @@ convolutions are always plain.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -40,6 +41,12 @@ class Config:
             if value not in allowed:
                 raise ValueError(f"net.{name} = {value!r} is not one of {', '.join(map(str, allowed))}")
         return ResNet(self.depth, self.width, self.stem, self.dropout, self.dtype, classes, conv, norm, first, last)
+
+
+def require(net: Any, reason: str) -> None:
+    """Raises ValueError, with the reason, unless net is a Config of this module."""
+    if not isinstance(net, Config):
+        raise ValueError(f"{reason} and cannot run on {type(net).__module__}: in the config file, give it a resnet.Config()")
 
 
 class ResNet(nn.Module):
