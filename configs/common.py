@@ -19,7 +19,7 @@ def _shapes(name: str, method: Any) -> Train:
         method=method,
         net=resnet.Config(depth=10, width=16, stem="half"),
         data=shapes.Config(),
-        optim=Optim(rule="sgd", lr=0.1, weight_decay=5e-4, schedule="cosine", warmup_epochs=1),
+        optim=Optim(rule="sgd", lr=0.1, weight_decay=5e-4, schedule="cosine", warmup_epochs=0.5),
         epochs=10,
         batch_size=64,
         seeds=3,

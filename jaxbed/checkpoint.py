@@ -47,7 +47,10 @@ class Store:
         partial.write_text(json.dumps(_digests(self.folder / str(number))))
         os.replace(partial, listing)
         if self.keep:
-            for old in self.numbers()[: -self.keep]:
+            # what lies ahead belongs to a past that was abandoned as damaged: it must not push out what is sound
+            ahead = [n for n in self.numbers() if n > number]
+            behind = [n for n in self.numbers() if n < number]
+            for old in ahead + behind[: max(len(behind) - self.keep + 1, 0)]:
                 self._list(old).unlink()
                 shutil.rmtree(self.folder / str(old), ignore_errors=True)
 
@@ -59,7 +62,7 @@ class Store:
 
     def numbers(self) -> list[int]:
         """Finished checkpoints in rising order."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.json"))
+        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit())
 
     def fault(self, number: int) -> str:
         """What is wrong with a checkpoint; empty if nothing."""
@@ -68,6 +71,8 @@ class Store:
         try:
             expected = json.loads(self._list(number).read_text())
         except ValueError:
+            expected = None
+        if not isinstance(expected, dict):
             return f"its list {self._list(number)} cannot be read"
         found = _digests(self.folder / str(number))
         wrong = sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name))
@@ -88,7 +93,8 @@ class Store:
     def latest(self, abstract: PyTree) -> tuple[int, PyTree] | None:
         """The newest intact checkpoint and its number, or None. Says which newer ones it had to pass over, and why."""
         started = {int(path.name) for path in self.folder.glob("[0-9]*") if path.is_dir() and path.name.isdigit()}
-        for number in sorted(started | set(self.numbers()), reverse=True):
+        started.update(self.numbers())
+        for number in sorted(started, reverse=True):
             fault = self.fault(number)
             if not fault:
                 return number, self.load(number, abstract)

@@ -14,12 +14,12 @@ USAGE = """usage: jaxbed COMMAND ...
 
 def main() -> int:
     command, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
+    sys.path.insert(0, "")  # as `python -m` does: configs import their neighbours, runs their users' own methods
     if command == "train":
         from absl import app
 
         from jaxbed import main as whole
 
-        sys.path.insert(0, "")  # as `python -m` does: configs import their neighbours
         app.run(whole.main, argv=[f"{sys.argv[0]} train", *rest])
     if command == "eval":
         return evaluate(rest)
@@ -43,7 +43,7 @@ def evaluate(argv: list[str]) -> int:
     try:
         cfg = config.load(arguments.workdir)
         status = evaluate.evaluate(cfg, cfg.data.open(), arguments.workdir, Log(arguments.workdir), arguments.watch)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         print(f"jaxbed: {error}", file=sys.stderr)
         return 2
     return 128 + status if status else 0

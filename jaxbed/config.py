@@ -6,6 +6,7 @@ Defaults live here and in the dataclasses of the parts, once; nothing reads a mi
 import dataclasses
 import importlib
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -94,7 +95,9 @@ def from_dict(tree: Any) -> Any:
 
 
 def save(cfg: Train, path: pathlib.Path) -> None:
-    path.write_text(json.dumps(to_dict(cfg), indent=2) + "\n")
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(to_dict(cfg), indent=2) + "\n")
+    os.replace(partial, path)
 
 
 def load(workdir: pathlib.Path) -> Train:
@@ -102,7 +105,18 @@ def load(workdir: pathlib.Path) -> Train:
     path = pathlib.Path(workdir) / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: {workdir} is no workdir of a run (python -m jaxbed.main makes one)")
-    return from_dict(json.loads(path.read_text()))
+    return from_dict(read(path))
+
+
+def read(path: pathlib.Path) -> dict:
+    """A saved configuration as nested dictionaries."""
+    try:
+        tree = json.loads(path.read_text())
+    except ValueError:
+        tree = None
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path} is damaged: it holds no configuration. Restore it, or take another workdir")
+    return tree
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:

@@ -139,7 +139,7 @@ def answer(program: Program, epochs: Store, epoch: int, pools: list[Pool], folde
         images += sum(sizes)
         for name, part in zip(names, np.split(flat[:, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1), strict=True):
             path = folder / name / f"{epoch}.npz"
-            partial = path.with_suffix(".partial")
+            partial = path.with_suffix(f".{os.getpid()}.partial")  # two evaluations may meet
             with partial.open("wb") as file:
                 np.savez_compressed(
                     file,

@@ -99,7 +99,6 @@ class Record:
     def __init__(self, log: Log, cfg: config.Train, program: Program, step: int, progress: Callable[[int], None]):
         self.progress = progress
         self._log, self._cfg, self._program = log, cfg, program
-        self._alive = None
         self._compiling = True
         self._begin(step)
 
@@ -134,10 +133,10 @@ class Record:
         )
         shown = "  ".join(f"{name} {np.mean([v for v in values if v is not None] or [np.nan]):.3f}" for name, values in means.items())
         self._log._console.print(f"epoch {step // steps:3d}/{self._cfg.epochs}  {shown}  {images / seconds:,.0f} img/s")
-        for i in np.flatnonzero(~alive if self._alive is None else self._alive & ~alive):
+        for i in np.flatnonzero(~alive & (died >= step - steps)):  # in this epoch
             self._log.write("diverged", seed=int(numbers[i]), step=int(died[i]))
             self._log.say(f"seed {numbers[i]} became non-finite after step {died[i]}: frozen and marked; the other seeds go on")
-        self._alive, self._compiling = alive, False
+        self._compiling = False
         self._begin(step)
         return alive
 

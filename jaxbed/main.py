@@ -24,12 +24,10 @@ def main(argv: list[str]) -> None:
     if CONFIG.value is None:
         raise app.UsageError("--config=FILE.py is missing, for example --config=configs/erm.py")
     try:
-        status = run(CONFIG.value, pathlib.Path(WORKDIR.value or default_workdir(CONFIG.value)))
-    except (ValueError, FileNotFoundError) as error:
+        sys.exit(run(CONFIG.value, pathlib.Path(WORKDIR.value or default_workdir(CONFIG.value))))
+    except (ValueError, OSError) as error:
         print(f"jaxbed: {error}", file=sys.stderr)
         sys.exit(2)
-    if status:
-        sys.exit(128 + status)
 
 
 def default_workdir(cfg: config.Train) -> str:
@@ -38,7 +36,7 @@ def default_workdir(cfg: config.Train) -> str:
 
 
 def run(cfg: config.Train, workdir: pathlib.Path) -> int:
-    """Train, evaluate, print. Returns 0, or the number of the signal that stopped it; the same call then goes on."""
+    """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
     from jaxbed import evaluate, parallel, train
     from jaxbed.log import Log
 
@@ -46,29 +44,30 @@ def run(cfg: config.Train, workdir: pathlib.Path) -> int:
     claim(cfg, workdir)
     log = Log(workdir)
     source = cfg.data.open()
+    evaluate.chosen(cfg, source)  # a wrong name shows before the training, not after
     log.header(cfg, source)
     log.data(source)
     status = train.train(cfg, source, workdir, log) or evaluate.evaluate(cfg, source, workdir, log)
     if status:
         log.say(f"stopped by signal {status}; the same command goes on from here")
-        return status
+        return 128 + status
     from jaxbed.stats import main as statistics
 
-    statistics.main([str(workdir), "--missing", "drop"])  # names the seeds it leaves out
-    return 0
+    return statistics.main([str(workdir), "--missing", "drop"])  # names the seeds it leaves out
 
 
 def claim(cfg: config.Train, workdir: pathlib.Path) -> None:
-    """Makes the workdir and keeps the configuration there; ValueError where it holds a run of another one."""
+    """Makes the workdir and keeps the configuration there; ValueError where something was trained with another one."""
     config.check(cfg)
     path = workdir / "config.json"
     if path.is_file():
-        found = config.differences(json.loads(path.read_text()), json.loads(json.dumps(config.to_dict(cfg))))
-        if found:
+        found = config.differences(config.read(path), json.loads(json.dumps(config.to_dict(cfg))))
+        if not found:
+            return
+        if (workdir / "checkpoints").is_dir():
             raise ValueError(
                 f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. Take another --workdir, or delete it"
             )
-        return
     workdir.mkdir(parents=True, exist_ok=True)
     config.save(cfg, path)
 

@@ -98,7 +98,8 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
                 ):
                     rows[column].append(array)
     columns = {column: np.concatenate(arrays) for column, arrays in rows.items()}
-    return pd.DataFrame({"algorithm": algorithm, **columns})[COLUMNS]
+    frame = pd.DataFrame({"algorithm": algorithm, **columns})[COLUMNS]
+    return frame[frame["value"].notna()].reset_index(drop=True)  # shape bias, where no answer names shape or texture
 
 
 def _ratio(correct: np.ndarray, total: np.ndarray | int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -35,6 +35,9 @@ class Seeds:
     """`size` seeds, from `first` on, laid over the devices of a mesh."""
 
     def __init__(self, size: int, first: int, mesh: Mesh):
+        for name in ("seed", "data", "steps_per_call"):
+            if getattr(mesh, name) < 0:
+                raise ValueError(f"mesh.{name} = {getattr(mesh, name)} is negative: 0 chooses")
         devices = len(jax.devices())
         rows = mesh.seed or math.gcd(size, devices if not mesh.data else max(devices // mesh.data, 1))
         columns = mesh.data or max(devices // rows, 1)
@@ -44,8 +47,6 @@ class Seeds:
             raise ValueError(f"seeds = {size} cannot be split over mesh.seed = {rows} rows of devices: take a divisor")
         if mesh.within not in ("auto", "vmap", "map"):
             raise ValueError(f"mesh.within = {mesh.within!r} is not one of auto, vmap, map")
-        if mesh.steps_per_call < 0:
-            raise ValueError(f"mesh.steps_per_call = {mesh.steps_per_call} is negative: 0 chooses, 1 dispatches every step")
         self.size, self.rows, self.columns = size, rows, columns
         self.within = "vmap" if mesh.within == "auto" else mesh.within
         # XLA's CPU backend runs the gradient of a convolution inside any loop 30 to 50 times slower

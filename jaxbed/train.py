@@ -22,11 +22,14 @@ def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log:
     resume, epochs = stores(workdir, cfg.seeds, log)
     step, run = resume.latest(program.abstract) or (0, start(cfg, program))
     log.resumed(step, steps) if step else log.parameters(run.state.params)
+    lost = sorted(set(range(1, step // steps + 1)) - set(epochs.numbers()))
+    if lost:
+        raise ValueError(f"{epochs.folder} has lost epochs {lost} and cannot make them again: delete {epochs.folder.parent} to start over")
 
     with Interrupt() as interrupt, log.training(cfg, program, step) as record:
         alive, saved_at = np.asarray(run.alive), time.monotonic()
-        batches = rows_from(cfg, program, step)
-        while step < total and alive.any() and not interrupt.signal:
+        batches, stop = rows_from(cfg, program, step), 0
+        while step < total and alive.any() and not stop:
             rows = record.waiting(next, batches)
             run = program.advance(run, program.arrays, rows, program.seeds.array)
             step += rows.shape[1]
@@ -35,7 +38,8 @@ def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log:
                 alive = record.epoch(step, run)  # waits for the device: once an epoch
                 epochs.save(step // steps, snapshot(run))
                 run = run.replace(sums=jax.tree.map(jnp.zeros_like, run.sums))
-            if interrupt.signal or step == total or time.monotonic() - saved_at >= 60 * cfg.save.resume_every_minutes:
+            stop = interrupt.signal  # read once: what comes later is for the next step
+            if stop or step == total or due(cfg, saved_at, step % steps == 0):
                 epochs.wait()  # so that no state is resumed from whose epochs are not all on disk
                 resume.save(step, run)
                 saved_at = time.monotonic()
@@ -43,7 +47,13 @@ def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log:
         epochs.wait()
     if not alive.any():
         raise ValueError(f"every seed of {cfg.name} became non-finite by step {step}: lower optim.lr (now {cfg.optim.lr})")
-    return interrupt.signal if step < total else 0
+    return stop
+
+
+def due(cfg: config.Train, saved_at: float, epoch_ends: bool) -> bool:
+    """Whether to save the whole state, `saved_at` the time of the last save."""
+    minutes = cfg.save.resume_every_minutes
+    return time.monotonic() - saved_at >= 60 * minutes if minutes else epoch_ends
 
 
 def stores(workdir: pathlib.Path, seeds: int, log: Log) -> tuple[checkpoint.Store, checkpoint.Store]:
