@@ -133,7 +133,9 @@ def test_bfloat16_keeps_parameters_statistics_and_logits_in_float32():
     np.testing.assert_allclose(logits, exact, atol=0.1)
 
 
-@pytest.mark.parametrize(("kernel", "stride", "side"), [(3, 1, 6), (3, 2, 7), (1, 1, 6), (1, 2, 6), (7, 2, 9), (3, 1, 2), (3, 2, 4), (7, 1, 1)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "side"), [(3, 1, 6), (3, 2, 7), (1, 1, 6), (1, 2, 6), (7, 2, 9), (3, 1, 2), (3, 2, 4), (7, 1, 1)]
+)
 @pytest.mark.parametrize("batched", [(True, True), (False, True), (True, False)])
 def test_convolution_and_its_gradients_equal_xlas_when_mapped(kernel, stride, side, batched):
     padding = (kernel - 1) // 2
