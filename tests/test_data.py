@@ -481,7 +481,9 @@ def broken_name(raw: bytes) -> bytes:
     return raw.replace(b"IDAT", b"\0\1\2\3")
 
 
-@pytest.mark.parametrize("damage", [cut, broken_chunk, broken_name, lambda raw: b"", lambda raw: b"no image"], ids=str)
+@pytest.mark.parametrize(
+    "damage", [cut, broken_chunk, broken_name, lambda raw: b"", lambda raw: b"no image"], ids=["cut", "chunk", "name", "empty", "text"]
+)
 def test_an_unreadable_image_is_named_with_the_cure(tmp_path, damage):
     path = write_archive(tmp_path) / "1pct" / "valid" / "9_8_8.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (28, 28, 3), np.uint8)).save(path)
