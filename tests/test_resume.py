@@ -65,6 +65,11 @@ def assembled(_key):
     return once(program.assemble)
 
 
+def ready(cfg):
+    """The program of a configuration, whichever test needs it first."""
+    return assembled(repr(cfg))(cfg, source(), tiny.parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
+
+
 real_pool = evaluate.pool
 
 
@@ -129,13 +134,13 @@ def said(workdir: pathlib.Path) -> str:
 
 
 def epoch_content(cfg, workdir: pathlib.Path, epoch: int):
-    abstract = train.snapshot(assembled(repr(cfg))(cfg, source(), None).abstract)
+    abstract = train.snapshot(ready(cfg).abstract)
     return jax.device_get(train.stores(workdir, cfg.seeds, log.Log(workdir))[1].load(epoch, abstract))
 
 
 def final(cfg, workdir: pathlib.Path):
     """(step, Run) of the newest resume checkpoint."""
-    number, run = train.stores(workdir, cfg.seeds, log.Log(workdir))[0].latest(assembled(repr(cfg))(cfg, source(), None).abstract)
+    number, run = train.stores(workdir, cfg.seeds, log.Log(workdir))[0].latest(ready(cfg).abstract)
     return number, jax.device_get(run)
 
 
@@ -265,7 +270,7 @@ def test_a_finished_run_does_nothing_new(folders, tmp_path, monkeypatch):
     answered(cfg, workdir)
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in workdir.rglob("*") if path.is_file()}
     before_epochs = epoch_lines(workdir)
-    shared = assembled(repr(cfg))(cfg, source(), None)
+    shared = ready(cfg)
     monkeypatch.setattr(train, "assemble", lambda *_: dataclasses.replace(shared, advance=None, init=None))
     monkeypatch.setattr(evaluate, "answer", None)
     assert trained(cfg, workdir) == 0
@@ -540,7 +545,7 @@ def test_the_frozen_state_is_the_last_finite_one(tmp_path):
 
 @pytest.mark.parametrize("cfg", POISONED, ids=lambda cfg: cfg.name)
 def test_a_seed_that_never_was_finite_keeps_its_first_state(tmp_path, cfg):
-    beginning = jax.device_get(train.start(cfg, assembled(repr(cfg))(cfg, source(), None)))
+    beginning = jax.device_get(train.start(cfg, ready(cfg)))
     with poisoned(0):
         assert trained(cfg, tmp_path) == 0
     _, run = final(cfg, tmp_path)
