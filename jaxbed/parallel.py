@@ -28,7 +28,7 @@ class Mesh:
     seed: int = 0  # rows; default: the greatest common divisor of seeds and devices
     data: int = 0  # devices a row; default: all that are left
     within: str = "auto"  # how one device runs its seeds: vmap | map (one after another, least memory) | auto
-    steps_per_call: int = 0  # training steps per dispatch; default: 1 on CPUs, up to 256 elsewhere
+    steps_per_call: int = 0  # training steps per dispatch; default: see `program.steps_per_call`
 
 
 class Seeds:
@@ -49,8 +49,6 @@ class Seeds:
             raise ValueError(f"mesh.within = {mesh.within!r} is not one of auto, vmap, map")
         self.size, self.rows, self.columns = size, rows, columns
         self.within = "vmap" if mesh.within == "auto" else mesh.within
-        # XLA's CPU backend runs the gradient of a convolution inside any loop 30 to 50 times slower
-        self.steps_per_call = mesh.steps_per_call or (1 if jax.default_backend() == "cpu" else 256)
         self.mesh = jax.make_mesh(
             (rows, columns), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[: rows * columns]
         )

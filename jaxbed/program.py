@@ -15,6 +15,7 @@ from jaxbed.data.source import Source
 from jaxbed.method import Info, Method, State
 
 PyTree = Any
+PIXELS_PER_CALL = 2**26  # of one seed: 256 steps at 28 px and batch 256, 5 at 224 px
 
 
 @flax.struct.dataclass
@@ -35,6 +36,7 @@ class Program:
     init: Callable  # (arrays, rows [S, B], seeds [S]) -> Run
     advance: Callable  # (Run, arrays, rows [S, K, B], seeds [S]) -> Run, K steps later; the Run handed in is used up
     abstract: PyTree  # shapes and placement of a Run
+    steps_per_call: int  # K of `advance`, but for the end of an epoch
 
 
 def steps_per_epoch(cfg: Train, source: Source) -> int:
@@ -42,6 +44,16 @@ def steps_per_epoch(cfg: Train, source: Source) -> int:
     if rows < cfg.batch_size:
         raise ValueError(f"batch_size = {cfg.batch_size} is larger than the training set of {source.name} ({rows} images)")
     return rows // cfg.batch_size
+
+
+def steps_per_call(cfg: Train, source: Source) -> int:
+    """Training steps per dispatch: many where a step is short, few where it is long, so that a request to stop is soon heard."""
+    if cfg.mesh.steps_per_call:
+        return cfg.mesh.steps_per_call
+    if jax.default_backend() == "cpu":  # XLA runs the gradient of a convolution inside any loop 30 to 50 times slower there
+        return 1
+    _, height, width, _ = source.train.image.shape
+    return min(max(PIXELS_PER_CALL // (cfg.batch_size * height * width), 1), 256)
 
 
 def assemble(cfg: Train, source: Source, seeds: parallel.Seeds) -> Program:
@@ -85,4 +97,5 @@ def assemble(cfg: Train, source: Source, seeds: parallel.Seeds) -> Program:
         seeds.over(init, shared=(0,), once=True),
         seeds.over(advance, shared=(1,), donate=(0,)),
         seeds.abstract(init, shapes, *example),
+        steps_per_call(cfg, source),
     )

@@ -80,6 +80,6 @@ def rows_from(cfg: config.Train, program: Program, step: int) -> Iterator[jax.Ar
     while True:
         epoch, done = divmod(step, steps)
         rows = sources.order(program.info.train_size, cfg.batch_size, epoch, seeds.numbers, cfg.shared_order)[:, done:]
-        for first in range(0, rows.shape[1], seeds.steps_per_call):
-            yield seeds.place(rows[:, first : first + seeds.steps_per_call], "seed", None, "data")
+        for first in range(0, rows.shape[1], program.steps_per_call):
+            yield seeds.place(rows[:, first : first + program.steps_per_call], "seed", None, "data")
         step = (epoch + 1) * steps

@@ -1,6 +1,7 @@
 """A seed in an array is the seed alone, on every mesh; and what the compiler makes of it has no grouped convolution, no gathered kernel."""
 
 import collections
+import dataclasses
 import functools
 import re
 
@@ -9,16 +10,16 @@ import numpy as np
 import pytest
 import tiny
 
-from jaxbed import parallel, train
+from jaxbed import parallel, program, train
 
 SEEDS, STEPS = 4, 2
 
 
 def run_steps(cfg, steps=STEPS):
-    program = tiny.program(cfg)
-    run, batches = train.start(cfg, program), train.rows_from(cfg, program, 0)
+    ready = tiny.program(cfg)
+    run, batches = train.start(cfg, ready), train.rows_from(cfg, ready, 0)
     for _ in range(steps):
-        run = program.advance(run, program.arrays, next(batches), program.seeds.array)
+        run = ready.advance(run, ready.arrays, next(batches), ready.seeds.array)
     return jax.device_get(run)
 
 
@@ -58,6 +59,18 @@ def test_many_steps_in_one_call_equal_single_ones():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+def test_short_steps_share_a_call_and_long_ones_do_not(monkeypatch):
+    large = tiny.DATA.open()
+    image = np.broadcast_to(np.zeros((), np.uint8), (64, 224, 224, 3))
+    wide = dataclasses.replace(large, train=large.train._replace(image=image))
+    cfg = config("erm", 1, 1)
+    assert program.steps_per_call(cfg, large) == 1  # CPU
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert program.steps_per_call(cfg, large) == 256
+    assert program.steps_per_call(dataclasses.replace(cfg, batch_size=256), wide) == 5
+    assert program.steps_per_call(config("erm", 1, 1, mesh=parallel.Mesh(steps_per_call=7)), wide) == 7
+
+
 def test_shared_order_gives_all_seeds_the_batches_of_the_first():
     cfg = config("erm", 1, 1, shared_order=True)
     rows = np.asarray(next(train.rows_from(cfg, tiny.program(cfg), 0)))
@@ -67,9 +80,9 @@ def test_shared_order_gives_all_seeds_the_batches_of_the_first():
 
 def lowered(method, seed, data, **changes):
     cfg = config(method, seed, data, **changes)
-    program = tiny.program(cfg)
-    rows = next(train.rows_from(cfg, program, 0))
-    return program.advance.lower(program.abstract, program.arrays, rows, program.seeds.array)
+    ready = tiny.program(cfg)
+    rows = next(train.rows_from(cfg, ready, 0))
+    return ready.advance.lower(ready.abstract, ready.arrays, rows, ready.seeds.array)
 
 
 @pytest.mark.parametrize("method", ["erm", "padain", "sagnet", "sagnet_biasbed"])
