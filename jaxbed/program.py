@@ -65,19 +65,21 @@ def assemble(cfg: Train, source: Source, seeds: parallel.Seeds) -> Program:
     if cfg.method.reads_bias:  # for all other methods it never reaches the device
         arrays["bias"] = source.train.cue
 
-    def load(arrays: dict, rows: jax.Array) -> dict[str, jax.Array]:
+    def load(arrays: dict, rows: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
         batch = {name: array[rows] for name, array in arrays.items()}
-        return {**batch, "image": source.scale(batch["image"]), "index": rows}
+        image = source.augment(key, batch["image"]) if source.augment else source.scale(batch["image"])
+        return {**batch, "image": image, "index": rows}
 
     def init(arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
-        batch = load(arrays, rows)
+        batch = load(arrays, rows, keys.of(seed, keys.LOAD))
         state = method.init(keys.of(seed, keys.INIT), batch)
         metrics = jax.eval_shape(method.step, state, batch, keys.of(seed, keys.STEP))[1]
         return Run(state, jnp.array(True), {name: jnp.zeros(()) for name in metrics})
 
     def advance(run: Run, arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
         def one(run: Run, rows: jax.Array) -> tuple[Run, None]:
-            state, metrics = method.step(run.state, load(arrays, rows), keys.of(seed, keys.STEP, run.state.step))
+            batch = load(arrays, rows, keys.of(seed, keys.LOAD, run.state.step))
+            state, metrics = method.step(run.state, batch, keys.of(seed, keys.STEP, run.state.step))
             alive = run.alive & parallel.finite((state.params, state.stats, metrics))
             sums = {name: run.sums[name] + value for name, value in metrics.items()}
             new = Run(state, alive, sums)

@@ -8,6 +8,7 @@ import re
 import sys
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def split_of(label, cue, side_px: int = 4) -> Split:
 
 
 def source_of(train: Split, **sets: EvaluationSet) -> Source:
-    return Source("hand", ("a", "b", "c"), train, sets, noise.scale, {})
+    return Source("hand", ("a", "b", "c"), train, sets, lambda image: image / 255, {})
 
 
 # Colored MNIST: which images, labels and colours
@@ -625,7 +626,9 @@ def test_noise_has_the_shapes_asked_for():
     assert np.array_equal(again.train.image, source.train.image) and not np.array_equal(other.train.image, source.train.image)
 
 
-def test_noise_is_scaled_to_plus_minus_one():
-    result = noise.scale(jnp.array([0, 255], jnp.uint8))
-    assert result.dtype == jnp.float32
-    np.testing.assert_allclose(result, [-1, 1])
+def test_noise_is_normalised_as_its_settings_say():
+    source = noise.Config(side_px=4, train_images=4, val_images=4, augment=noise.Augment(mean=(0.5,), std=(0.25,))).open()
+    image = np.zeros((1, 4, 4, 3), np.uint8)
+    image[0, 0, 0] = 255
+    assert float(source.scale(image)[0, 0, 0, 0]) == 2.0 and float(source.scale(image)[0, 1, 1, 2]) == -2.0
+    np.testing.assert_array_equal(source.augment(jax.random.key(0), image), source.scale(image))  # nothing random is on

@@ -1,5 +1,6 @@
 """The contract, for every method at once: what a trainer may rely on without knowing which one it runs."""
 
+import dataclasses
 import functools
 
 import jax
@@ -97,3 +98,19 @@ def test_a_method_sees_the_second_cue_only_if_it_says_so(method):
 def test_bad_settings_are_refused_by_name(config, net, message):
     with pytest.raises(ValueError, match=message):
         config.make(Info(classes=16, train_size=64, steps_per_epoch=4, epochs=2), net, tiny.Optim())
+
+
+def test_augmentation_is_of_the_seed_and_the_step_and_not_of_evaluation():
+    data = dataclasses.replace(tiny.DATA, augment=tiny.shapes.Augment(mean=(0.5,), std=(0.25,), crop="padded", flip=0.5))
+    plain, augmented = (tiny.program(tiny.mlp_config(data=d)) for d in (tiny.DATA, data))
+    source = data.open()
+    image = source.train.image[:8]
+    np.testing.assert_array_equal(source.scale(image), tiny.DATA.open().scale(image))
+    assert (source.augment(jax.random.key(0), image) != source.scale(image)).any()
+    losses = []
+    for program in (plain, augmented, augmented):
+        run, batches = train.start(tiny.mlp_config(), program), train.rows_from(tiny.mlp_config(), program, 0)
+        for _ in range(2):
+            run = program.advance(run, program.arrays, next(batches), program.seeds.array)
+        losses.append(np.asarray(run.sums["loss"]))
+    assert (losses[0] != losses[1]).all() and (losses[1] == losses[2]).all()

@@ -2,10 +2,10 @@
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxbed.data import augment
+from jaxbed.data.augment import Config as Augment
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 
@@ -17,19 +17,20 @@ class Config:
     train_images: int = 5120
     val_images: int = 512
     seed: int = 0
+    augment: Augment = dataclasses.field(default_factory=Augment)
 
     def open(self) -> Source:
         rng = np.random.default_rng(self.seed)
         train, val = (_draw(rng, size, self.side_px, self.classes) for size in (self.train_images, self.val_images))
-        names = tuple(f"class{i}" for i in range(self.classes))
         return Source(
-            "noise", names, train, {"val": EvaluationSet(val, "val"), "test": EvaluationSet(val, "test")}, scale, {"side_px": self.side_px}
+            name="noise",
+            class_names=tuple(f"class{i}" for i in range(self.classes)),
+            train=train,
+            sets={"val": EvaluationSet(val, "val"), "test": EvaluationSet(val, "test")},
+            scale=lambda image: augment.make_evaluation(self.augment, image.shape[1:])(image),
+            facts={"side_px": self.side_px, "data_seed": self.seed},
+            augment=augment.make(self.augment, train.image.shape[1:]),
         )
-
-
-def scale(image: jax.Array) -> jax.Array:
-    """uint8 -> float32 in ±1."""
-    return (image.astype(jnp.float32) - 127.5) / 127.5
 
 
 def _draw(rng: np.random.Generator, size: int, side_px: int, classes: int) -> Split:

@@ -14,10 +14,10 @@ edges, sketches, stylised images and images whose shape and texture disagree. Th
 import dataclasses
 import numbers
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from jaxbed.data import augment
+from jaxbed.data.augment import Config as Augment
 from jaxbed.data.shape_outlines import SHAPES, measure_distance
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
@@ -53,6 +53,8 @@ class Config:
     val_images: int = 800
     test_images: int = 800  # of each of the six test sets
     seed: int = 0  # of the images, not of the runs
+    # middle grey at 0, about unit variance; texture classes survive a flip, but not a turn by 90 degrees
+    augment: Augment = dataclasses.field(default_factory=lambda: Augment(mean=(0.5,), std=(0.25,)))
 
     def open(self) -> Source:
         counts = {**dict.fromkeys(SETS, self.test_images), "train": self.train_images, "val": self.val_images}
@@ -64,15 +66,11 @@ class Config:
             class_names=SHAPES,
             train=train,
             sets={name: EvaluationSet(split, roles[name]) for name, split in splits.items()},
-            scale=scale,
+            scale=lambda image: augment.make_evaluation(self.augment, image.shape[1:])(image),
             facts={"side_px": self.side_px, "texture_correlation": self.texture_correlation, "data_seed": self.seed},
             cue_name="texture",
+            augment=augment.make(self.augment, train.image.shape[1:]),
         )
-
-
-def scale(image: jax.Array) -> jax.Array:
-    """uint8 -> float32 in ±2, middle grey at 0: about unit variance."""
-    return (image.astype(jnp.float32) - 127.5) / 63.75
 
 
 def draw(side_px: int, counts: dict, texture_correlation: float, seed: int) -> dict[str, Split]:

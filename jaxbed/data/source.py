@@ -25,7 +25,8 @@ class EvaluationSet(NamedTuple):
 class Source:
     """A data set, on the host.
 
-    scale turns uint8 images [B, H, W, C] into the network's float input; it runs on the device, in training and evaluation alike.
+    scale turns uint8 images [B, H, W, C] into the network's float input, on the device; so does augment, given a key, in training
+    alone. Without augment, training sees what scale gives.
     facts are written beside every result: what was done to the pixels, the bias ratio, counts. cue_name says what the second cue
     is (texture, colour); empty where there is none.
     """
@@ -37,6 +38,7 @@ class Source:
     scale: Callable[[jax.Array], jax.Array]
     facts: dict[str, object]
     cue_name: str = ""
+    augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
     def __post_init__(self) -> None:
         for name, evaluation_set in self.sets.items():

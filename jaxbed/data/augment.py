@@ -1,0 +1,299 @@
+"""Augmentation on the device, inside the compiled step: uint8 images in, normalised floats out, every sample with a key of its own.
+
+`make` gives what training does to a batch, `make_evaluation` what evaluation does. The order is that of the usual recipe: crop, flip,
+colour jitter, normalisation, erasing; what is off costs nothing. Below them stand the single operations, each written for one image
+and mapped over the batch, so that a sample's result depends on (key of the batch, its place) alone, and none needs the host.
+
+Semantics are torchvision's (RandomResizedCrop, RandomCrop, ColorJitter, RandomErasing), the boxes whole pixels as there: at 32 px a
+continuous box would be another distribution. Differs from torchvision:
+
+* Values stay float32 from the crop on. PIL rounds to 8 bits after each pass of a resampling, PIL and uint8 tensors both cut off the
+  fraction after each colour operation.
+* Where its two paths disagree, this is the tensor one: grey is 0.2989 R + 0.587 G + 0.114 B (the weights sum to 0.9999; PIL's "L" takes
+  0.299 and rounds), contrast turns on the exact mean of grey (PIL: the mean rounded to a whole level), and hue is continuous (PIL: 256
+  steps of 1.4 degrees, its saturation 8 bits as well). But grey is not rounded either, where torchvision cuts it off.
+* Single-channel images with saturation or hue are an error here and left alone there.
+* A rectangle to erase that rounds to no pixel is drawn anew here and erases nothing there (images below 10 px).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+CROPS = ("none", "padded", "resized")
+COLOURS = ("brightness", "contrast", "saturation", "hue")
+DTYPES = ("float32", "bfloat16")
+CROP_FIELDS = {"padding_px": "padded", "scale_frac": "resized", "ratio": "resized", "centre_frac": "resized"}
+LUMA = (0.2989, 0.587, 0.114)
+TRIES = 10  # boxes to draw before giving up
+ERASE_SCALE_FRAC, ERASE_RATIO = (0.02, 0.33), (1 / 3.3, 1 / 0.3)  # area; width over height (torchvision says height over width: 0.3 to 3.3)
+# Each operation has its own random stream, so that turning one on leaves the draws of the others alone: append, never reorder.
+BOX, WINDOW, FLIP, COLOUR, ERASE = range(5)
+Size = tuple[int, int]  # height, width in pixels
+Box = tuple[jax.Array | float, ...]  # top, left, height, width in pixels
+
+
+@dataclasses.dataclass
+class Config:
+    """What is done to the pixels. As it stands: normalisation alone."""
+
+    crop: str = "none"  # none | padded: zeros around, then a random window | resized: a random box, resampled
+    crop_px: int = 0  # side of the output; 0: height and width of the image; "none" resamples the whole image to it
+    padding_px: int = 4  # padded: zeros on each side; evaluation takes the central window
+    scale_frac: tuple[float, float] = (0.08, 1.0)  # resized: area of the box over that of the image, uniform
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # resized: width over height of the box, log-uniform
+    centre_frac: float = 0.875  # resized: evaluation takes the central box of this share of the largest one of the output's shape
+    flip: float = 0.0  # probability of a horizontal flip
+    brightness: float = 0.0  # factor uniform in [max(0, 1-x), 1+x]; the four colour operations act in random order
+    contrast: float = 0.0  # the same
+    saturation: float = 0.0  # the same
+    hue: float = 0.0  # shift uniform in [-x, x], in turns of the colour circle; at most 0.5
+    erase: float = 0.0  # probability of setting a rectangle to 0 after normalisation, which is the mean colour
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of values in [0, 1]; one for each channel, or one for all
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)  # the same
+    dtype: str = "float32"  # of the result: float32 | bfloat16; arithmetic is float32
+
+
+def make(cfg: Config, shape: tuple[int, int, int]) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """(key, image [B, H, W, C] uint8) -> [B, h, w, C] of cfg.dtype, for images of `shape` = (H, W, C).
+
+    Raises ValueError for settings that cannot be, or that images of that shape cannot have.
+    """
+    check(cfg, shape)
+    out = (cfg.crop_px, cfg.crop_px) if cfg.crop_px else shape[:2]
+    amounts = {name: getattr(cfg, name) for name in COLOURS if getattr(cfg, name)}
+
+    def one(key: jax.Array, image: jax.Array) -> jax.Array:
+        streams = [jax.random.fold_in(key, stream) for stream in (BOX, WINDOW, FLIP, COLOUR, ERASE)]  # unused ones are never computed
+        if cfg.crop == "resized":
+            image = resample(image, draw_box(streams[BOX], shape[:2], cfg.scale_frac, cfg.ratio), out)
+        elif cfg.crop == "padded":
+            image = cut_window(image, draw_window(streams[WINDOW], shape[:2], out, cfg.padding_px), out, cfg.padding_px)
+        else:
+            image = _fit(image, (0, 0, *shape[:2]), out)
+        if cfg.flip:
+            image = jnp.where(jax.random.bernoulli(streams[FLIP], cfg.flip), image[:, ::-1], image)
+        if amounts:
+            image = jitter(streams[COLOUR], image.astype(jnp.float32), amounts)
+        image = normalise(image, cfg.mean, cfg.std)
+        if cfg.erase:
+            image = erase(image, draw_rectangle(streams[ERASE], out, cfg.erase))
+        return image.astype(cfg.dtype)
+
+    def augment(key: jax.Array, image: jax.Array) -> jax.Array:
+        _check_image(image, shape)
+        sample_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(image.shape[0]))
+        return jax.vmap(one)(sample_keys, image)
+
+    return augment
+
+
+def make_evaluation(cfg: Config, shape: tuple[int, int, int]) -> Callable[[jax.Array], jax.Array]:
+    """image [B, H, W, C] uint8 -> [B, h, w, C] of cfg.dtype: the central part that cfg.crop asks for, normalised; nothing random.
+
+    "resized" takes whole pixels, ⌊centre_frac · side⌋. A set of another size than the training set gets a function of its own.
+    Raises as `make` does.
+    """
+    check(cfg, shape)
+    height, width, _ = shape
+    out = (cfg.crop_px, cfg.crop_px) if cfg.crop_px else shape[:2]
+    zoom = cfg.centre_frac * min(height / out[0], width / out[1])  # of the central box over the output
+    h, w = (max(1, math.floor(zoom * side + 1e-6)) for side in out)
+
+    def one(image: jax.Array) -> jax.Array:
+        if cfg.crop == "resized":
+            image = _fit(image, ((height - h) // 2, (width - w) // 2, h, w), out)
+        elif cfg.crop == "padded":
+            start = [(side + 2 * cfg.padding_px - size) // 2 for side, size in zip(shape[:2], out, strict=True)]
+            image = cut_window(image, jnp.array(start), out, cfg.padding_px)
+        else:
+            image = _fit(image, (0, 0, height, width), out)
+        return normalise(image, cfg.mean, cfg.std).astype(cfg.dtype)
+
+    def prepare(image: jax.Array) -> jax.Array:
+        _check_image(image, shape)
+        return jax.vmap(one)(image)
+
+    return prepare
+
+
+def check(cfg: Config, shape: tuple[int, int, int]) -> None:
+    """Raises ValueError, with the value, what is allowed and the cure, unless cfg makes sense for images of `shape` = (H, W, C)."""
+    height, width, channels = shape
+    if channels not in (1, 3) or height < 1 or width < 1:
+        raise ValueError(f"images of shape (H, W, C) = {tuple(shape)}: allowed are 1 or 3 channels and sides from 1 px on")
+    for name, allowed in (("crop", CROPS), ("dtype", DTYPES)):
+        if getattr(cfg, name) not in allowed:
+            raise ValueError(f"augment.{name} = {getattr(cfg, name)!r} is not one of {', '.join(allowed)}")
+    for name in ("crop_px", "padding_px"):
+        if not isinstance(getattr(cfg, name), int) or getattr(cfg, name) < 0:
+            raise ValueError(f"augment.{name} = {getattr(cfg, name)!r}: allowed are whole numbers of pixels from 0 on")
+    for field in dataclasses.fields(cfg):
+        needed, value = CROP_FIELDS.get(field.name, cfg.crop), getattr(cfg, field.name)
+        if needed != cfg.crop and value != field.default:
+            raise ValueError(f"augment.{field.name} = {value} does nothing with crop = {cfg.crop!r}: set crop = {needed!r}, or drop it")
+    for name, most in (("scale_frac", 1.0), ("ratio", math.inf)):
+        value = getattr(cfg, name)
+        if len(value) != 2 or not 0 < value[0] <= value[1] <= most or math.isinf(value[1]):
+            raise ValueError(f"augment.{name} = {value}: give (low, high) with 0 < low <= high{f' <= {most:g}' if most == 1 else ''}")
+    bounds = {"flip": 1.0, "erase": 1.0, "hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
+    for name, most in bounds.items():
+        if not 0 <= getattr(cfg, name) <= most or math.isinf(getattr(cfg, name)):
+            raise ValueError(f"augment.{name} = {getattr(cfg, name)}: allowed is 0 (off){f' to {most:g}' if most <= 1 else ' and above'}")
+    if not 0 < cfg.centre_frac <= 1:
+        raise ValueError(f"augment.centre_frac = {cfg.centre_frac}: allowed is above 0, up to 1 (the whole shorter side)")
+    for name in ("mean", "std"):
+        if len(getattr(cfg, name)) not in (1, channels) or not all(math.isfinite(value) for value in getattr(cfg, name)):
+            raise ValueError(f"augment.{name} = {getattr(cfg, name)}: give one number, or one for each of the {channels} channels")
+    if min(cfg.std) <= 0:
+        raise ValueError(f"augment.std = {cfg.std}: allowed are numbers above 0; 1 leaves the scale alone")
+    if channels == 1 and (cfg.saturation or cfg.hue):
+        raise ValueError(f"augment.saturation = {cfg.saturation} and hue = {cfg.hue} need 3 channels, and images have 1: set both to 0")
+    most = min(height, width) + 2 * cfg.padding_px
+    if cfg.crop == "padded" and cfg.crop_px > most:
+        raise ValueError(f"augment.crop_px = {cfg.crop_px}: the padded side has only {most} px, so take at most that, or more padding_px")
+
+
+def _check_image(image: jax.Array, shape: tuple[int, int, int]) -> None:
+    if image.ndim != 4 or image.shape[1:] != tuple(shape) or image.dtype != jnp.uint8:
+        raise ValueError(f"images are {image.dtype} {list(image.shape)}, not uint8 [B, *{list(shape)}]: make it for the shape they have")
+
+
+def draw_box(key: jax.Array, side_px: Size, scale_frac: tuple[float, float], ratio: tuple[float, float]) -> Box:
+    """A random box of whole (float32) pixels in an image of side_px = (H, W), as RandomResizedCrop draws it.
+
+    Area is uniform in scale_frac of the image's, width over height log-uniform in ratio; of ten drawn, the first that fits. Where
+    none does: the largest central box whose ratio is allowed.
+    """
+    box, found = _draw_fitting(key, side_px, side_px, scale_frac, ratio)
+    height, width = side_px
+    h, w = min(height, round(width / ratio[0])), min(width, round(height * ratio[1]))
+    central = ((height - h) // 2, (width - w) // 2, h, w)
+    return tuple(jnp.where(found, drawn, fallback) for drawn, fallback in zip(box, central, strict=True))
+
+
+def draw_rectangle(key: jax.Array, side_px: Size, probability: float) -> Box:
+    """The box that RandomErasing erases, never as long as a side; 0 high and wide where it erases nothing, or none of ten fits."""
+    coin, key = jax.random.split(key)
+    (top, left, h, w), found = _draw_fitting(key, side_px, (side_px[0] - 1, side_px[1] - 1), ERASE_SCALE_FRAC, ERASE_RATIO)
+    hit = found & jax.random.bernoulli(coin, probability)
+    return top, left, jnp.where(hit, h, 0), jnp.where(hit, w, 0)
+
+
+def _draw_fitting(key: jax.Array, side_px: Size, most_px: Size, scale_frac: tuple, ratio: tuple) -> tuple[jax.Array, jax.Array]:
+    """First of ten random boxes whose sides are 1 px to most_px = (H, W), [4], and whether there is one."""
+    area, shape, down, right = jax.random.uniform(key, (4, TRIES))
+    area = side_px[0] * side_px[1] * (scale_frac[0] + (scale_frac[1] - scale_frac[0]) * area)
+    ratios = jnp.exp(math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * shape)
+    h, w = jnp.round(jnp.sqrt(area / ratios)), jnp.round(jnp.sqrt(area * ratios))
+    fits = (h >= 1) & (h <= most_px[0]) & (w >= 1) & (w <= most_px[1])
+    top, left = _draw_start(down, side_px[0] - h), _draw_start(right, side_px[1] - w)
+    return jnp.stack([top, left, h, w])[:, jnp.argmax(fits)], fits.any()
+
+
+def _draw_start(uniform: jax.Array, last: jax.Array | int) -> jax.Array:
+    """Whole numbers 0 to last from numbers uniform in [0, 1). The product may round up to last + 1, hence the minimum."""
+    return jnp.minimum(jnp.floor(uniform * (last + 1)), last)
+
+
+def draw_window(key: jax.Array, side_px: Size, out_px: Size, padding_px: int) -> jax.Array:
+    """[2] int32: top and left, in the padded image, of a random window of out_px = (h, w)."""
+    last = jnp.array([side + 2 * padding_px - size for side, size in zip(side_px, out_px, strict=True)])
+    return _draw_start(jax.random.uniform(key, (2,)), last).astype(jnp.int32)
+
+
+def cut_window(image: jax.Array, start: jax.Array, out_px: Size, padding_px: int) -> jax.Array:
+    """The window of out_px = (h, w) at start [2] = (top, left) of image [H, W, C] with padding_px zeros on each side; keeps the dtype."""
+    padded = jnp.pad(image, ((padding_px, padding_px), (padding_px, padding_px), (0, 0)))
+    return jax.lax.dynamic_slice(padded, (start[0], start[1], 0), (*out_px, image.shape[2]))
+
+
+def resample(image: jax.Array, box: Box, out_px: Size, beyond: bool = False) -> jax.Array:
+    """What is inside box (fractions of pixels are allowed) of image [H, W, C], at out_px = (h, w): float32 [h, w, C], 0 to 255.
+
+    Two matrix products, batched under a map. The triangle filter widens when it reduces, as Pillow's BILINEAR and torchvision's
+    antialias=True. It reads only pixels that the box touches, like a crop and then a resize; beyond=True: Pillow's resize(box=...).
+    """
+    top, left, height, width = box
+    down = weigh(top, height, image.shape[0], out_px[0], beyond)
+    across = weigh(left, width, image.shape[1], out_px[1], beyond)
+    # Default precision is one pass of bfloat16 on a TPU: an error of a grey level
+    rows = jnp.einsum("oh,hwc->owc", down, image.astype(jnp.float32), precision="high")
+    return jnp.einsum("pw,owc->opc", across, rows, precision="high")
+
+
+def weigh(start: jax.Array | float, length: jax.Array | float, side_px: int, out_px: int, beyond: bool = False) -> jax.Array:
+    """Weights [out_px, side_px] of a triangle filter on start to start + length, in pixels of a side of side_px; each row sums to 1."""
+    step = jnp.asarray(length, jnp.float32) / out_px
+    centre = start + (jnp.arange(out_px)[:, None] + 0.5) * step
+    pixel = jnp.arange(side_px)
+    weight = jnp.maximum(1 - jnp.abs(pixel + 0.5 - centre) / jnp.maximum(step, 1), 0)
+    if not beyond:
+        weight = jnp.where((pixel + 1 > start) & (pixel < start + length), weight, 0)
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+def _fit(image: jax.Array, box: tuple[int, int, int, int], out_px: Size) -> jax.Array:
+    """The same for a fixed box of whole pixels; untouched but for the crop where nothing is to be resampled."""
+    top, left, height, width = box
+    return image[top : top + height, left : left + width] if (height, width) == out_px else resample(image, box, out_px)
+
+
+def jitter(key: jax.Array, image: jax.Array, amounts: dict[str, float]) -> jax.Array:
+    """Colour jitter of image [H, W, C] float32 in 0 to 255: the operations named in amounts, each once, in random order.
+
+    Orders differ between samples, so each of the n passes computes all n operations and selects one: n² in place of n.
+    """
+    order_key, factor_key = jax.random.split(key)
+    order, factors = jax.random.permutation(order_key, len(amounts)), {}
+    uniform = jax.random.uniform(factor_key, (len(COLOURS),))  # drawn for all, so that no factor depends on which others are on
+    for name, amount in amounts.items():
+        low, high = (-amount, amount) if name == "hue" else (max(0.0, 1 - amount), 1 + amount)
+        factors[name] = low + (high - low) * uniform[COLOURS.index(name)]
+
+    def turn(planes: jax.Array, which: jax.Array) -> tuple[jax.Array, None]:
+        return jax.lax.select_n(which, *(adjust(name, planes, factor) for name, factor in factors.items())), None
+
+    # A loop, so that passes are not fused: every channel of the last one would compute those before it anew
+    return jnp.moveaxis(jax.lax.scan(turn, jnp.moveaxis(image, -1, 0), order)[0], 0, -1)
+
+
+def adjust(name: str, planes: jax.Array, factor: jax.Array | float) -> jax.Array:
+    """One colour operation on planes [C, H, W] float32 in 0 to 255. Factor 1 changes nothing; for hue, a shift in turns, 0 does so."""
+    if name == "hue":
+        return shift_hue(planes, factor)
+    # Channels by name: a sum over an axis of three would be a slow kernel of its own
+    grey = planes[0] if len(planes) == 1 else LUMA[0] * planes[0] + LUMA[1] * planes[1] + LUMA[2] * planes[2]
+    other = {"brightness": 0.0, "contrast": grey.mean(), "saturation": grey}[name]
+    return jnp.clip(factor * planes + (1 - factor) * other, 0, 255)
+
+
+def shift_hue(planes: jax.Array, turns: jax.Array | float) -> jax.Array:
+    """planes [3, H, W] with their HSV hue moved by so many turns of the colour circle; largest and smallest channel stay what they are."""
+    red, green, blue = planes
+    high = jnp.maximum(jnp.maximum(red, green), blue)
+    chroma = high - jnp.minimum(jnp.minimum(red, green), blue)
+    # in sixths of a turn, from red; grey pixels get some value that their chroma of 0 makes irrelevant
+    top = jnp.where(red == high, green - blue, jnp.where(green == high, blue - red, red - green))
+    hue = top / jnp.where(chroma == 0, 1, chroma) + jnp.where(red == high, 0, jnp.where(green == high, 2, 4)) + 6 * turns
+    away = hue + jnp.array([5.0, 3.0, 1.0])[:, None, None]
+    away -= 6 * jnp.floor(away / 6)
+    return high - chroma * jnp.clip(jnp.minimum(away, 4 - away), 0, 1)
+
+
+def normalise(image: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
+    """(image / 255 - mean) / std in float32, as one multiply-add; mean and std refer to values in [0, 1]."""
+    mean, std = np.array(mean), np.array(std)
+    return image.astype(jnp.float32) * (1 / (255 * std)).astype(np.float32) - (mean / std).astype(np.float32)
+
+
+def erase(image: jax.Array, rectangle: Box) -> jax.Array:
+    """image [H, W, C] with 0 inside rectangle."""
+    top, left, height, width = rectangle
+    y, x = jnp.arange(image.shape[0])[:, None, None], jnp.arange(image.shape[1])[:, None]
+    inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)
+    return jnp.where(inside, 0, image)
