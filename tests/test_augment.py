@@ -192,6 +192,11 @@ def test_erased_rectangles_are_distributed_as_torchvision_draws_them():
     assert stats.ks_2samp(drawn[hit, 2] * drawn[hit, 3], expected[:, 2] * expected[:, 3]).pvalue > UNLIKELY
 
 
+def test_an_erased_rectangle_never_reaches_from_edge_to_edge():
+    drawn = np.asarray(jax.vmap(lambda key: jnp.stack(augment.draw_rectangle(key, (6, 30), 1.0)))(split(KEY, 500)))
+    assert drawn[:, 2].max() == 5 and (drawn[:, 0] + drawn[:, 2] <= 6).all()
+
+
 def test_erasing_zeroes_one_rectangle_after_normalisation():
     image = draw_photos(40, 16, 18) | 1
     got, whole = run(Config(erase=1.0, mean=(0.0,), std=(0.5,)), image), run(Config(mean=(0.0,), std=(0.5,)), image)
