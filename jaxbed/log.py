@@ -51,7 +51,7 @@ class Log:
             "header",
             command=sys.argv,
             python=platform.python_version(),
-            versions={name: _version(name) for name in PACKAGES},
+            versions={name: version(name) for name in PACKAGES},
             devices=devices,
             source=source_hash(),
             config=config.to_dict(cfg),
@@ -156,7 +156,8 @@ def peak_memory_bytes() -> int:
     return max(counts) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """Installed version of a package, in words."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -1,0 +1,213 @@
+"""What `scripts/bench.py` times: shapes and networks, and jaxbed's side of every comparison as a runnable loop.
+
+Arms are tuples (name, run, images per step, unit of steps, first losses), in the order of `bench.Arm`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxbed import config, evaluate, parallel, program, train
+from jaxbed.data import noise
+from jaxbed.methods import erm, lff, padain, sagnet
+from jaxbed.models import mlp, resnet, simple_conv
+from jaxbed.optim import Optim
+
+METHODS = {"erm": erm.Config(), "padain": padain.Config(), "sagnet": sagnet.Config(), "lff": lff.Config()}
+LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
+LOADER_WORKERS = 12  # of the stock PyTorch form
+
+
+class Case(NamedTuple):
+    net: Any
+    side_px: int
+    batch: int
+    classes: int = 10
+    seeds: tuple[int, ...] = (1, 2, 5, 10)
+    rows: int = 0  # images of the training or evaluation set; 0: as many as one dispatch takes
+    per_device: int = 0  # images of a batch on one device; 0: all
+    rule: str = "sgd"
+
+    @property
+    def half(self) -> bool:
+        return getattr(self.net, "dtype", "float32") == "bfloat16"
+
+    @property
+    def steps_per_call(self) -> int:
+        """As `program.steps_per_call`, but settled before the data are drawn, so that an epoch is a whole number of calls."""
+        if jax.default_backend() == "cpu":
+            return 1
+        pixels = (self.per_device or self.batch) * self.side_px**2
+        limit = min(max(program.PIXELS_PER_CALL // pixels, 1), 256)
+        return min(limit, self.rows // self.batch) if self.rows else limit
+
+    @property
+    def images(self) -> int:
+        return self.rows or self.batch * max(self.steps_per_call, 4 if jax.default_backend() == "cpu" else 1)
+
+    def first_loss(self, method: str) -> float:
+        """Mean cross-entropy of an untrained network; LfF's is weighted by about a half."""
+        return math.log(self.classes) * (0.5 if method == "lff" else 1.0)
+
+
+def step(method: str, small: bool) -> Case:
+    """ResNet-50 at 224 px, batch 256, bfloat16; LfF, with its two networks, on ResNet-18."""
+    if small:
+        return Case(resnet.Config(depth=10, width=4, stem="half"), 32, 16)
+    return Case(resnet.Config(depth=18 if method == "lff" else 50, dtype="bfloat16"), 224, 256, classes=1000)
+
+
+def scaling(small: bool) -> Case:
+    """What one device does; where it is joined by others, batch or seeds grow with them."""
+    return arrays(True)["mlp"] if small else step("erm", False)
+
+
+def arrays(small: bool) -> dict[str, Case]:
+    if small:
+        return {
+            "mlp": Case(mlp.Config((100, 100, 16)), 28, 64, seeds=(1, 2)),
+            "resnet10_32": Case(resnet.Config(depth=10, width=4, stem="half"), 32, 16, seeds=(2,)),
+        }
+    half = {"dtype": "bfloat16"}
+    return {
+        "mlp": Case(mlp.Config((100, 100, 16)), 28, 256, rows=175 * 256, rule="adam"),
+        "simple_conv_28": Case(simple_conv.Config(), 28, 256),
+        "resnet18_32": Case(resnet.Config(depth=18, stem="small", **half), 32, 128),
+        "resnet18_64": Case(resnet.Config(depth=18, **half), 64, 64),
+        "resnet18_224": Case(resnet.Config(depth=18, **half), 224, 64, classes=1000),
+        "resnet50_224": Case(resnet.Config(depth=50, **half), 224, 64, classes=1000, seeds=(1, 2, 4)),
+    }
+
+
+def sweep(small: bool) -> Case:
+    """Colored MNIST's shape: the last 200 of 45,000 images are left out of an epoch, which has whole batches."""
+    return Case(mlp.Config((100, 100, 16)), 28, 256, seeds=(3 if small else 10,), rows=(4 if small else 175) * 256, rule="adam")
+
+
+def evaluations(small: bool) -> dict[str, Case]:
+    if small:
+        return {"resnet10_32": Case(resnet.Config(depth=10, width=4, stem="half"), 32, 16, seeds=(3,), rows=64)}
+    return {
+        "mlp": Case(mlp.Config((100, 100, 16)), 28, 256, seeds=(10,), rows=10_240),
+        "resnet18_64": Case(resnet.Config(depth=18, dtype="bfloat16"), 64, 256, seeds=(10,), rows=10_240),
+        "resnet18_224": Case(resnet.Config(depth=18, dtype="bfloat16"), 224, 256, classes=1000, seeds=(10,), rows=5_120),
+        "resnet50_224": Case(resnet.Config(depth=50, dtype="bfloat16"), 224, 256, classes=1000, seeds=(10,), rows=5_120),
+    }
+
+
+class Ready(NamedTuple):
+    cfg: config.Train
+    source: Any
+    program: program.Program
+
+
+def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int = 1, val_images: int = 8) -> Ready:
+    """The product's program of a case: `seeds` on `rows` rows of `data` devices."""
+    cfg = config.Train(
+        name=method,
+        method=METHODS[method],
+        net=case.net,
+        data=noise.Config(case.side_px, case.classes, case.images, val_images),
+        optim=Optim(rule=case.rule, lr=LEARNING_RATE, weight_decay=1e-4),
+        batch_size=case.batch,
+        seeds=seeds,
+        mesh=parallel.Mesh(seed=rows, data=data, steps_per_call=case.steps_per_call),
+    )
+    source = cfg.data.open()
+    return Ready(cfg, source, program.assemble(cfg, source, parallel.Seeds(seeds, 0, cfg.mesh)))
+
+
+class Track:
+    """`train.train`'s inner loop without files: one program with its state and its batches."""
+
+    def __init__(self, cfg: config.Train, made: program.Program):
+        self.program = made
+        self.batches: Iterator[jax.Array] = train.rows_from(cfg, made, 0)
+        self.run = train.start(cfg, made)
+        self.first: list[float] = []
+
+    def calls(self, count: int) -> None:
+        """Dispatches; waits for the device in the very first time only, for the losses."""
+        for _ in range(count):
+            rows = next(self.batches)
+            self.run = self.program.advance(self.run, self.program.arrays, rows, self.program.seeds.array)
+            if not self.first:
+                self.first = (np.asarray(self.run.sums["loss"], np.float64) / rows.shape[1]).tolist()
+
+
+def loop(name: str, cfg: config.Train, programs: list[program.Program]) -> tuple:
+    """The arm that trains programs one after another."""
+    tracks, unit = [Track(cfg, made) for made in programs], cfg.mesh.steps_per_call
+
+    def run(steps: int) -> None:
+        for track in tracks:
+            track.calls(steps // unit)
+        jax.block_until_ready([track.run for track in tracks])
+
+    images = cfg.batch_size * sum(made.seeds.size for made in programs)
+    return name, run, images, unit, lambda: [loss for track in tracks for loss in track.first]
+
+
+def training(name: str, case: Case, method: str, seeds: int = 1, rows: int = 1, data: int = 1) -> tuple:
+    """The arm that trains all seeds in one array."""
+    ready = assemble(case, method, seeds, rows, data)
+    return loop(name, ready.cfg, [ready.program])
+
+
+def one_after_another(name: str, solo: Ready, seeds: int) -> tuple:
+    """The arm that trains as many seeds with the program of a single one, compiled once."""
+    each = [parallel.Seeds(1, seed, solo.cfg.mesh) for seed in range(seeds)]
+    return loop(name, solo.cfg, [dataclasses.replace(solo.program, seeds=seed) for seed in each])
+
+
+def passes(case: Case) -> tuple[list[tuple], Callable[[], float]]:
+    """Two arms over one set of images, every seed by itself and all in one pass; and the share of equal answers."""
+    seeds = case.seeds[0]
+    together, alone = (assemble(case._replace(rows=case.batch), "erm", n, val_images=case.rows) for n in (seeds, 1))
+    state = train.start(together.cfg, together.program).state
+    pools = [evaluate.pool(ready.program, ready.source, {"val": ready.source.sets["val"]}, case.batch)[0] for ready in (together, alone)]
+    singles = [alone.program.seeds.place(jax.tree.map(lambda x, s=s: np.asarray(x[s : s + 1]), state), "seed") for s in range(seeds)]
+    answers: dict[str, list] = {}
+
+    def run_together(count: int) -> None:
+        for _ in range(count):
+            answers["together"] = [pools[0].answers(state.params, state.stats, pools[0].images)]
+        jax.block_until_ready(answers["together"])
+
+    def run_alone(count: int) -> None:
+        for _ in range(count):
+            answers["alone"] = [pools[1].answers(one.params, one.stats, pools[1].images) for one in singles]
+        jax.block_until_ready(answers["alone"])
+
+    def share() -> float:
+        return float((np.concatenate(answers["alone"]) == np.concatenate(answers["together"])).mean())
+
+    images = case.rows * seeds
+    arms = [(f"{seeds} passes", run_alone, images, 1, list), ("one pass", run_together, images, 1, list)]
+    return arms, share
+
+
+def peer_settings(case: Case, method: str, form: str) -> dict:
+    """The same case for `peers.train`."""
+    if isinstance(case.net, mlp.Config):
+        net = {"kind": "mlp", "widths": list(case.net.widths)}
+    else:
+        net = {"kind": "resnet", "depth": case.net.depth, "width": case.net.width, "stem": case.net.stem}
+    optim = {"rule": case.rule, "lr": LEARNING_RATE, "weight_decay": 1e-4, **({"momentum": 0.9} if case.rule == "sgd" else {})}
+    return {
+        "method": method,
+        "form": form,
+        "net": net,
+        "classes": case.classes,
+        "side_px": case.side_px,
+        "batch": case.batch,
+        "images": max(case.images, 20 * case.batch) if not case.rows else case.rows,  # a loader stalls where an epoch begins
+        "bfloat16": case.half,
+        "optim": optim,
+        "workers": LOADER_WORKERS,
+        "seed": 0,
+    }

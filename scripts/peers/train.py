@@ -1,0 +1,126 @@
+"""One PyTorch training in a process of its own: `python -m peers.train SETTINGS` (JSON), then a line `STEPS` per block on stdin.
+
+Answers each block with one line `bench {"loss": ..., "peak_memory_bytes": ...}`, the loss being that of the very first step.
+Form "stock" is what a user writes: a DataLoader over the uint8 images, workers on a GPU, torch.compile there. Form "fair" has the
+data on the device and indexes it, as jaxbed does. A process of its own, so that the two frameworks share no library and no memory
+pool, and so that PyTorch may live in another environment.
+"""
+
+import json
+import resource
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from peers import networks
+from peers.methods import METHODS
+
+
+class Trainer:
+    """settings: method, form, net, classes, side_px, batch, images, bfloat16, optim, workers, seed."""
+
+    def __init__(self, settings: dict):
+        self.settings = settings
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        torch.manual_seed(settings["seed"])
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")  # TF32 where nothing is bfloat16
+        rng = np.random.default_rng(0)  # the draws of jaxbed.data.noise
+        shape = (settings["images"], settings["side_px"], settings["side_px"], 3)
+        self.image = torch.from_numpy(rng.integers(0, 256, shape, np.uint8)).permute(0, 3, 1, 2)  # channels last in memory
+        self.label = torch.from_numpy(rng.integers(0, settings["classes"], settings["images"], np.int32)).long()
+        self.method = METHODS[settings["method"]](
+            self.build, self.optimizer, self.compiled, settings["form"] == "fair", {**settings, "device": self.device}
+        )
+        self.first_loss = None
+        self.batches = self.resident() if settings["form"] == "fair" else self.loaded()
+
+    def build(self, **changes) -> nn.Module:
+        net = dict(self.settings["net"])
+        if net.pop("kind") == "mlp":
+            made = networks.MLP(3 * self.settings["side_px"] ** 2, tuple(net["widths"]), self.settings["classes"])
+        else:
+            made = networks.resnet(**net, classes=self.settings["classes"], **changes)
+        return made.to(self.device, memory_format=torch.channels_last)
+
+    def optimizer(self, parameters) -> torch.optim.Optimizer:
+        optim = dict(self.settings["optim"])
+        kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optim.pop("rule")]
+        return kind(parameters, fused=True if self.device.type == "cuda" else None, **optim)
+
+    def compiled(self, net: nn.Module):
+        """The network's forward pass, compiled on a GPU, in bfloat16 where that is asked for: the backward pass follows it."""
+        if self.device.type == "cuda":
+            if self.settings["method"] == "sagnet":  # its graph is walked three times
+                import torch._functorch.config
+
+                torch._functorch.config.donated_buffer = False
+            net = torch.compile(net)
+        if not self.settings["bfloat16"]:
+            return net
+
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast(self.device.type, torch.bfloat16):
+                return net(x)
+
+        return forward
+
+    def scale(self, image: torch.Tensor) -> torch.Tensor:
+        return (image.to(torch.float32, memory_format=torch.channels_last) - 127.5) / 127.5
+
+    def loaded(self) -> Iterator[tuple]:
+        cuda = self.device.type == "cuda"
+        workers = self.settings["workers"] if cuda else 0
+        rows = torch.arange(len(self.label))
+        loader = DataLoader(
+            TensorDataset(self.image, self.label, rows),
+            self.settings["batch"],
+            shuffle=True,
+            drop_last=True,
+            num_workers=workers,
+            pin_memory=cuda,
+            persistent_workers=workers > 0,
+        )
+        while True:
+            for batch in loader:
+                yield tuple(part.to(self.device, non_blocking=True) for part in batch)
+
+    def resident(self) -> Iterator[tuple]:
+        self.image = self.image.to(self.device)
+        self.label = self.label.to(self.device)
+        size = self.settings["batch"]
+        while True:
+            order = torch.randperm(len(self.label), device=self.device)
+            for first in range(0, len(order) - size + 1, size):
+                rows = order[first : first + size]
+                yield self.image[rows], self.label[rows], rows
+
+    def run(self, steps: int) -> None:
+        """That many steps; returns when the device has done them."""
+        for _ in range(steps):
+            image, label, index = next(self.batches)
+            loss = self.method.step(self.scale(image), label, index)
+            if self.first_loss is None:
+                self.first_loss = loss.item()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def peak_memory_bytes(self) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    trainer = Trainer(json.loads(sys.argv[1]))
+    for line in sys.stdin:
+        trainer.run(int(line))
+        print("bench", json.dumps({"loss": trainer.first_loss, "peak_memory_bytes": trainer.peak_memory_bytes()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The benchmark script: its statistics, its report, and that its PyTorch peers compute what jaxbed computes."""
+
+import importlib.util
+import itertools
+import json
+import math
+import sys
+
+import jax
+import numpy as np
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import bench
+from peers import cases, process
+
+SMALL = ["--small", "--blocks", "3", "--steps", "2", "--peer", "none"]
+
+
+def run(tmp_path, *arguments):
+    path = tmp_path / "report.json"
+    bench.main([*arguments, *SMALL, "--json", str(path)])
+    return json.loads(path.read_text())
+
+
+def check(report, benchmark, results):
+    assert report["benchmark"] == benchmark and len(report["results"]) == results
+    assert {"command", "date", "devices", "python", "versions", "settings", "peak_memory_bytes"} <= set(report)
+    assert report["versions"]["jax"] == jax.__version__ and report["peak_memory_bytes"] > 0
+    assert report["settings"]["small"] and report["devices"][0].startswith("cpu")
+    for result in report["results"]:
+        rates = []
+        for arm in result["arms"]:
+            assert len(arm["seconds"]) == 3 and min(arm["seconds"]) > 0 and arm["steps_per_block"] >= 2
+            images = arm["images_per_step"] * arm["steps_per_block"]
+            np.testing.assert_allclose(arm["images_per_second"]["each"], [images / s for s in arm["seconds"]])
+            rates.append(arm["images_per_second"]["each"])
+        pairs = [b / a for a, b in zip(*rates, strict=True)]
+        np.testing.assert_allclose(result["ratio"]["each"], pairs)
+        assert result["ratio"]["pairs"] == pytest.approx({"median": np.median(pairs), "min": min(pairs), "max": max(pairs)})
+        assert result["ratio"]["of_medians"] == pytest.approx(np.median(rates[1]) / np.median(rates[0]))
+        assert not [name for name, value in result["checks"].items() if value is False], result
+
+
+def test_step(tmp_path, capsys):
+    check(run(tmp_path, "step", "--methods", "erm,padain"), "step", 1)
+    assert "padain / erm" in capsys.readouterr().out
+
+
+def test_array(tmp_path):
+    report = run(tmp_path, "array")
+    check(report, "array", 3)
+    for result in report["results"]:
+        one, together = result["arms"]
+        assert one["images_per_step"] == together["images_per_step"]
+        assert len(set(together["first_losses"])) == len(together["first_losses"])  # seeds differ
+
+
+def test_eval(tmp_path):
+    check(run(tmp_path, "eval"), "eval", 1)
+
+
+def test_sweep(tmp_path):
+    report = run(tmp_path, "sweep")
+    check(report, "sweep", 1)
+    assert all(arm["steps_per_block"] % 4 == 0 for arm in report["results"][0]["arms"])  # whole epochs
+
+
+def test_scaling_uses_both_axes(tmp_path):
+    report = run(tmp_path, "scaling")
+    check(report, "scaling", 2)
+    assert [result["ratio_divided_by"] for result in report["results"]] == [2, 2]
+
+
+def test_ratios_are_of_medians_and_of_pairs():
+    ratio = bench.compare([10.0, 20.0, 40.0], [20.0, 30.0, 40.0])
+    assert ratio["of_medians"] == 1.5 and ratio["each"] == [2.0, 1.5, 1.0]
+    assert ratio["pairs"] == {"median": 1.5, "min": 1.0, "max": 2.0}
+    with pytest.raises(ValueError, match="shorter"):
+        bench.compare([1.0, 2.0], [1.0])
+
+
+def test_arms_take_turns_and_the_first_block_is_not_counted(monkeypatch):
+    calls, clock = [], itertools.count()
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: float(next(clock)))
+    arms = [bench.Arm(name, lambda steps, name=name: calls.append((name, steps)), 8, 2, list, lambda: 1) for name in "AB"]
+    first, second = bench.measure(arms, bench.Rules(blocks=5, steps=3))
+    assert calls[-10:] == [("A", 4), ("B", 4)] * 5  # 3 steps, rounded up to the unit
+    assert len(first["seconds"]) == len(second["seconds"]) == 5
+    assert first["images_per_second"]["each"] == [32.0] * 5
+
+
+def test_a_block_lasts_as_long_as_asked(monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(clock) / 4)  # any run takes a quarter of a second
+    assert bench.measure([bench.Arm("A", lambda steps: None, 1, 5, list)], bench.Rules(seconds=3.0))[0]["steps_per_block"] == 60
+
+
+@pytest.mark.parametrize(("losses", "passes"), [([2.2, 2.5], True), ([2.3, math.nan], False), ([2.3, 9.0], False), ([math.inf], False)])
+def test_implausible_first_losses_are_found(losses, passes):
+    assert bench.plausible(math.log(10))({"first_losses": losses})["losses_plausible"] == passes
+
+
+def test_other_losses_of_a_seed_are_found():
+    first, second = {"first_losses": [2.0, 2.0]}, {"first_losses": [2.0, 2.1]}
+    assert bench.same_losses(1e-3)(first, first)["losses_agree"]
+    assert not bench.same_losses(1e-3)(first, second)["losses_agree"]
+
+
+def test_without_torch_the_report_says_so():
+    for python in ("/bin/false", "/no/such/python"):
+        version, reason = process.version(python)
+        assert not version and python in reason and "--peer-python" in reason
+
+
+torch_absent = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: jaxbed does not need it")
+
+
+@torch_absent
+@pytest.mark.parametrize("form", ["stock", "fair"])
+@pytest.mark.parametrize("method", list(cases.METHODS))
+def test_peers_run(method, form):
+    case = cases.step(method, small=True)
+    with process.Peer(sys.executable, cases.peer_settings(case, method, form)) as peer:
+        arm = bench.Arm(*peer.arm())
+        arm.run(2)
+        assert bench.plausible(case.first_loss(method))({"first_losses": arm.losses()})["losses_plausible"]
+        assert arm.memory() > 0
+
+
+@torch_absent
+@pytest.mark.parametrize(("method", "kind"), [("erm", "mlp"), ("erm", "resnet"), ("lff", "mlp"), ("lff", "resnet")])
+def test_a_peer_computes_what_jaxbed_computes(method, kind):
+    import torch
+    from peers.train import Trainer
+
+    case = cases.sweep(small=True)._replace(batch=32, rows=64) if kind == "mlp" else cases.step(method, small=True)
+    ready = cases.assemble(case._replace(rule="sgd"), method)
+    track = cases.Track(ready.cfg, ready.program)
+    trainer = Trainer({**cases.peer_settings(case._replace(rule="sgd"), method, "fair"), "images": case.images})
+    torch.set_float32_matmul_precision("highest")  # as jaxbed's; the peers themselves may use TF32
+    np.testing.assert_array_equal(trainer.image.permute(0, 2, 3, 1).numpy(), ready.source.train.image)
+    nets = [trainer.method.net] if method == "erm" else trainer.method.nets
+    with torch.no_grad():
+        for net, name in zip(nets, ("net",) if method == "erm" else ("biased", "debiased"), strict=True):
+            for parameter, value in zip(net.parameters(), flat(track.run.state.params[name]), strict=True):
+                parameter.copy_(torch.from_numpy(value))
+    ours, theirs = [], []
+    for step in range(4):
+        track.calls(1)
+        ours.append(float(track.run.sums["loss"][0]) - sum(ours))
+        epoch, batch = divmod(step, ready.program.info.steps_per_epoch)
+        rows = np.asarray(cases.train.sources.order(case.images, case.batch, epoch, np.array([0]), False)[0, batch])
+        index = torch.tensor(rows).long()
+        theirs.append(trainer.method.step(trainer.scale(trainer.image[index]), trainer.label[index], index).item())
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+
+
+def flat(params):
+    """One seed's parameters as arrays of PyTorch's layout, in the order of the peers' networks."""
+
+    def order(path):  # blocks in order; within one, the main layers in turn, then the shortcut; the stem first, the head last
+        block, layer = path[0].key, path[-2].key
+        stage = {"stem": "0", "head": "~"}.get(block.split("_")[0], block)
+        number = layer.lstrip("abcdefghijklmnopqrstuvwxyz_") or "0"
+        kind = ("conv" in layer, "norm" in layer).index(True) if "head" not in layer and "hidden" not in layer else 0
+        return stage, "shortcut" in layer, number, kind, {"kernel": 0, "scale": 0, "bias": 1}[path[-1].key]
+
+    leaves = sorted(jax.tree_util.tree_leaves_with_path(params), key=lambda item: order(item[0]))
+    arrays = [np.asarray(leaf)[0] for _, leaf in leaves]
+    return [(a.transpose(3, 2, 0, 1) if a.ndim == 4 else a.T).copy() for a in arrays]
