@@ -12,13 +12,14 @@ import jax
 import numpy as np
 
 from jaxbed import config, evaluate, parallel, program, train
-from jaxbed.data import noise
+from jaxbed.data import augment, noise
 from jaxbed.methods import erm, lff, padain, sagnet
 from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
 
 METHODS = {"erm": erm.Config(), "padain": padain.Config(), "sagnet": sagnet.Config(), "lff": lff.Config()}
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
+SCALE = augment.Config(mean=(0.5,), std=(0.5,))  # to ±1, nothing random: as `peers.train.Trainer.scale`
 LOADER_WORKERS = 12  # of the stock PyTorch form
 
 
@@ -111,7 +112,7 @@ def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int =
         name=method,
         method=METHODS[method],
         net=case.net,
-        data=noise.Config(case.side_px, case.classes, case.images, val_images),
+        data=noise.Config(case.side_px, case.classes, case.images, val_images, augment=SCALE),
         optim=Optim(rule=case.rule, lr=LEARNING_RATE, weight_decay=1e-4),
         batch_size=case.batch,
         seeds=seeds,
