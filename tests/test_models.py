@@ -174,8 +174,8 @@ def test_padain_that_never_swaps_is_erm_to_the_last_bit():
         np.testing.assert_array_equal(a, b)
 
 
-def test_padain_sits_after_every_main_convolution_and_on_no_shortcut():
-    net = resnet.Config(50).make(1000, conv=padain.style.permuted_conv(0.5))
+def test_padain_sits_before_every_main_norm_and_on_no_shortcut():
+    net = resnet.Config(50).make(1000, norm=padain.style.permuted_norm(0.5))
     image = jax.ShapeDtypeStruct((2, 64, 64, 3), jnp.float32)
     names = []
 
@@ -183,11 +183,11 @@ def test_padain_sits_after_every_main_convolution_and_on_no_shortcut():
         variables = net.init(jax.random.key(0), image, train=False)
         rngs = {"padain": jax.random.key(1)}
         watch = {
-            "capture_intermediates": lambda module, _: (module.name or "").endswith("_padain"),
+            "capture_intermediates": lambda module, _: isinstance(module, padain.style.PermutedAdaIN),
             "mutable": ["batch_stats", "intermediates"],
         }
         _, state = net.apply(variables, image, train=True, rngs=rngs, **watch)
-        names.extend(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state["intermediates"]))
+        names.extend({jax.tree_util.keystr(p[:-2]) for p, _ in jax.tree_util.tree_leaves_with_path(state["intermediates"])})
         return 0
 
     jax.eval_shape(forward, image)
@@ -195,9 +195,45 @@ def test_padain_sits_after_every_main_convolution_and_on_no_shortcut():
     assert count(shapes_of(net)[0]) == 25_557_032
 
 
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_padain_folded_into_batchnorm_is_the_swap_and_then_batchnorm(p):
+    x = jax.random.normal(jax.random.key(0), (6, 4, 5, 3)) * jnp.array([0.5, 1.0, 3.0]) + jnp.array([2.0, -1.0, 0.0])
+    weight = jax.random.normal(jax.random.key(1), x.shape)
+    folded, plain = BatchNorm(padain.style.PermutedAdaIN(p)), BatchNorm()
+    variables = plain.init(jax.random.key(0), x, train=False)
+    variables["params"] = {"scale": jnp.array([0.7, 1.3, -1.0]), "bias": jnp.array([0.1, 0.2, 0.3])}
+    rngs, drawn = {"padain": jax.random.key(5)}, []
+
+    def order():
+        """The permutation that the module draws."""
+
+        def watch(mean, var, order):
+            drawn.append(order)
+            return swapped(mean, var, order)
+
+        swapped = padain.style.swapped
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(padain.style, "swapped", watch)
+            folded.apply(variables, x, train=True, rngs=rngs, mutable=["batch_stats"])
+        return drawn[0]
+
+    def loss(net, before, **options):
+        def value(params, x):
+            out, state = net.apply({**variables, "params": params}, before(x), train=True, mutable=["batch_stats"], **options)
+            return (out * weight).sum(), (out, state)
+
+        return jax.grad(value, argnums=(0, 1), has_aux=True)(variables["params"], x)
+
+    permutation = order()
+    before = (lambda x: padain.style.swap_statistics(x, permutation)) if p else lambda x: x
+    found, expected = loss(folded, lambda x: x, rngs=rngs), loss(plain, before)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+
+
 def test_padain_always_swapping_changes_training_but_not_prediction():
     net, image = resnet.Config(depth=10, width=4), jax.random.normal(jax.random.key(0), (4, 32, 32, 3))
-    swapped, plain = net.make(7, conv=padain.style.permuted_conv(1.0)), net.make(7)
+    swapped, plain = net.make(7, norm=padain.style.permuted_norm(1.0)), net.make(7)
     params, stats = init_net(plain, jax.random.key(0), image)
     assert jax.tree.structure(params) == jax.tree.structure(init_net(swapped, jax.random.key(0), image)[0])
     np.testing.assert_array_equal(apply_net(swapped, params, stats, image, False)[0], apply_net(plain, params, stats, image, False)[0])

@@ -1,7 +1,8 @@
 """pAdaIN: Nuriel, Benaim, Wolf, "Permuted AdaIN: Reducing the Bias Towards Global Statistics in Image Classification" (2021).
 
 After every convolution of the main path (stem and blocks, not shortcuts) and before its BatchNorm, with probability p, all
-images of the batch swap their channel statistics by one permutation (`style.swap_statistics`). Off at evaluation.
+images of the batch swap their channel statistics by one permutation (`style.swap_statistics`). Off at evaluation. Swap and BatchNorm
+are one affine map of each image's channels, and computed as one (`norm.BatchNorm`).
 
 Differs from the published code: the coin and the permutation are drawn for the global batch, not for each device's part.
 """
@@ -24,5 +25,5 @@ class Config:
         resnet.require(net, "pAdaIN swaps statistics of maps")
         if not 0 <= self.p <= 1:
             raise ValueError(f"method.p = {self.p} is no probability: take a number from 0 to 1, 0.01 in the paper")
-        network = net.make(info.classes, conv=style.permuted_conv(self.p))
+        network = net.make(info.classes, norm=style.permuted_norm(self.p))
         return from_net(network, optim.transform(info), optim.hparams(), rng="padain")

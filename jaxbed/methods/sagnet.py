@@ -90,17 +90,21 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
         style_key, weight_key, content_key, *dropout = jax.random.split(key, 6)
         size = batch["label"].shape[0]
+        order, weight = jax.random.permutation(style_key, size), jax.random.uniform(weight_key, (size,))
+        other = jax.random.permutation(content_key, size)
+        mixers = {
+            "trunk": lambda image: image,
+            "content": lambda maps: style.randomize_style(maps, order, weight),
+            "style": (lambda maps: style.randomize_content(maps, other)) if paper else (lambda maps: maps),
+        }
 
-        def forward(params: PyTree):
-            rngs = [{"dropout": k} for k in dropout]
-            maps, trunk_stats = apply_net(parts["trunk"], params["trunk"], state.stats["trunk"], batch["image"], True, rngs[0])
-            order = jax.random.permutation(style_key, size)
-            restyled = style.randomize_style(maps, order, jax.random.uniform(weight_key, (size,)))
-            content, content_stats = apply_net(parts["content"], params["content"], state.stats["content"], restyled, True, rngs[1])
-            if paper:
-                maps = style.randomize_content(maps, jax.random.permutation(content_key, size))
-            styled, style_stats = apply_net(parts["style"], params["style"], state.stats["style"], maps, True, rngs[2])
-            return (content, styled), {"trunk": trunk_stats, "content": content_stats, "style": style_stats}
+        def forward(name: str, x: jax.Array):
+            """(output, its pull-back to (parameters, x), new batch statistics) of one part."""
+
+            def run(params: PyTree, x: jax.Array):
+                return apply_net(parts[name], params, state.stats[name], mixers[name](x), True, {"dropout": rngs[name]})
+
+            return jax.vjp(run, state.params[name], x, has_aux=True)
 
         def content_loss(logits):
             return losses.cross_entropy(logits, batch["label"]).mean()
@@ -108,20 +112,28 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
         def adversary_loss(logits):
             return state.hparams["w_adv"] * losses.adversarial_uniform(logits).mean()
 
-        (content, styled), pull, stats = jax.vjp(forward, state.params, has_aux=True)
+        rngs, pull, stats = dict(zip(parts, dropout, strict=True)), {}, {}
+        maps, pull["trunk"], stats["trunk"] = forward("trunk", batch["image"])
+        content, pull["content"], stats["content"] = forward("content", maps)
+        styled, pull["style"], stats["style"] = forward("style", maps)
         loss_content, at_content = jax.value_and_grad(content_loss)(content)
         loss_style, at_style = jax.value_and_grad(content_loss)(styled)
         loss_adversary, at_adversary = jax.value_and_grad(adversary_loss)(styled)
-        nothing = jnp.zeros_like
+
+        def gradient(head: str, at: jax.Array) -> PyTree:
+            """Of a loss with gradient `at` at the logits of `head`, for all parameters."""
+            of_head, at_maps = pull[head](at)
+            return {**jax.tree.map(jnp.zeros_like, state.params), head: of_head, "trunk": pull["trunk"](at_maps)[0]}
+
         if paper:  # what an optimizer does not own is never computed: the compiler drops it
             grads = {
-                "style": pull((nothing(content), at_style))[0],
-                "adversary": pull((nothing(content), at_adversary))[0],
-                "content": pull((at_content, nothing(styled)))[0],
+                "style": gradient("style", at_style),
+                "adversary": gradient("style", at_adversary),
+                "content": gradient("content", at_content),
             }
         else:
-            shared = _clip_trunk_norms(pull((nothing(content), at_style + at_adversary))[0], config.clip_adv)
-            shared = jax.tree.map(jnp.add, shared, pull((at_content, nothing(styled)))[0])
+            shared = _clip_trunk_norms(gradient("style", at_style + at_adversary), config.clip_adv)
+            shared = jax.tree.map(jnp.add, shared, gradient("content", at_content))
             grads = dict.fromkeys(("style", "adversary", "content"), shared)
 
         params, opt = state.params, {}

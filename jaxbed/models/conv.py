@@ -10,7 +10,7 @@ float32 means float32: XLA's default on GPUs would be TF32, ten bits of mantissa
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -19,91 +19,129 @@ from jax import lax
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 FEW_PIXELS = 4  # of an output map: XLA's CPU convolution is 5 to 8 times slower than a product there (3 x 3, 64 to 128 channels)
+FEW_ENTRIES = 2**23  # of one seed's patches: on a GPU (H200, scripts/bench_conv.py) the product is up to 4 times faster below, slower above
 kaiming_normal = nn.initializers.variance_scaling(2.0, "fan_out", "normal")  # of a ReLU layer, as torchvision's ResNets
 
 
 def conv(x: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.Array:
     """Convolution of x [N, H, W, C] with kernel [k, k, C, F]; `padding` zeros on each side, as in PyTorch."""
-    size = kernel.shape[0]
-    height, width = ((side + 2 * padding - size) // stride + 1 for side in x.shape[1:3])
-    if size > 1 and height * width <= FEW_PIXELS:
-        return _as_product(x, kernel, stride, padding, height, width)
     return _rules(stride, padding, x.shape, kernel.shape, x.dtype)(x, kernel)
 
 
-def _as_product(x: jax.Array, kernel: jax.Array, stride: int, padding: int, height: int, width: int) -> jax.Array:
-    """The convolution as one matrix product with the patches of all output pixels; mapped over seeds, a batched product."""
-    size = kernel.shape[0]
+class Forms(NamedTuple):
+    """One convolution of one seed, in one form: the output, and the gradients of its two arguments."""
+
+    output: Callable  # (x [N, H, W, C], kernel [k, k, C, F]) -> [N, h, w, F]
+    to_x: Callable  # (g [N, h, w, F], kernel) -> [N, H, W, C]
+    to_kernel: Callable  # (x, g) -> [k, k, C, F]
+
+
+def forms(stride: int, padding: int, x_shape: tuple, kernel_shape: tuple, dtype: Any) -> tuple[Forms, Forms]:
+    """(dense, product): XLA's convolution, and one matrix product with the patches of all output pixels."""
+    precision = lax.Precision.HIGHEST if dtype == jnp.float32 else None
+
+    def dense(x, kernel):
+        pads = [(padding, padding)] * 2
+        return lax.conv_general_dilated(x, kernel, (stride, stride), pads, dimension_numbers=LAYOUT, precision=precision)
+
+    def product(x, kernel):
+        seen = patches(x, kernel.shape[0], stride, padding)
+        if kernel.shape[0] == 1 and stride > 1:  # XLA's GPU compiler (jaxlib 0.11.2) aborts on a product fused with a strided slice
+            seen = lax.optimization_barrier(seen)
+        return jnp.dot(seen, kernel.reshape(-1, kernel.shape[3]), precision=precision)
+
+    def both(output: Callable) -> Forms:
+        def to_x(g, kernel):
+            x = jax.ShapeDtypeStruct((g.shape[0], *x_shape[1:3], kernel.shape[2]), dtype)
+            return jax.linear_transpose(lambda x: output(x, kernel), x)(g)[0]
+
+        def to_kernel(x, g):
+            kernel = jax.ShapeDtypeStruct((*kernel_shape[:3], g.shape[3]), dtype)
+            return jax.linear_transpose(lambda kernel: output(x, kernel), kernel)(g)[0]
+
+        return Forms(output, to_x, to_kernel)
+
+    return both(dense), both(product)
+
+
+def patches(x: jax.Array, size: int, stride: int, padding: int) -> jax.Array:
+    """What each output pixel of a size x size convolution sees: [N, H, W, C] -> [N, h, w, size·size·C]."""
+    height, width = ((side + 2 * padding - size) // stride + 1 for side in x.shape[1:3])
     x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     down, right = stride * (height - 1) + 1, stride * (width - 1) + 1
     shifted = [x[:, i : i + down : stride, j : j + right : stride] for i in range(size) for j in range(size)]
-    precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    return jnp.dot(jnp.concatenate(shifted, axis=-1), kernel.reshape(-1, kernel.shape[3]), precision=precision)
+    return jnp.concatenate(shifted, axis=-1)
+
+
+def product_pays(seeds: int, kernel_shape: tuple, stride: int, output_shape: tuple, backend: str) -> bool:
+    """Whether the product is the faster form of a convolution to [N, h, w, F] = output_shape, for each of `seeds` seeds."""
+    size, _, inputs, _ = kernel_shape
+    images, height, width, _ = output_shape
+    if size == 1:  # nothing to gather
+        return seeds > 1 and (stride == 1 or backend == "gpu")
+    if height * width <= FEW_PIXELS:
+        return True
+    return backend == "gpu" and seeds > 1 and images * height * width * size * size * inputs <= FEW_ENTRIES
 
 
 @functools.cache
 def _rules(stride: int, padding: int, x_shape: tuple, kernel_shape: tuple, dtype: Any) -> Callable:
-    precision = lax.Precision.HIGHEST if dtype == jnp.float32 else None
+    dense, product = forms(stride, padding, x_shape, kernel_shape, dtype)
+    height, width = ((side + 2 * padding - kernel_shape[0]) // stride + 1 for side in x_shape[1:3])
 
-    def forward(x, kernel):
-        pads = [(padding, padding)] * 2
-        return lax.conv_general_dilated(x, kernel, (stride, stride), pads, dimension_numbers=LAYOUT, precision=precision)
+    def form(seeds: int) -> Forms:
+        out = (x_shape[0], height, width, kernel_shape[3])
+        return product if product_pays(seeds, kernel_shape, stride, out, jax.default_backend()) else dense
 
-    # Only where no pixel is skipped: XLA's GPU compiler (jaxlib 0.11.2) aborts on a matrix product fused with a strided slice.
-    pointwise = kernel_shape[:2] == (1, 1) and stride == 1
+    def each(function: str, size: int, *stacked: jax.Array) -> jax.Array:
+        """Every seed with its own arguments."""
+        chosen = form(size)
+        one = getattr(chosen, function)
+        if chosen is product:
+            return jax.vmap(one)(*stacked)
+        return jnp.stack([one(*(a[s] for a in stacked)) for s in range(size)])
 
-    def to_x(g, kernel):
-        x = jax.ShapeDtypeStruct((g.shape[0], *x_shape[1:3], kernel.shape[2]), dtype)
-        return jax.linear_transpose(lambda x: forward(x, kernel), x)(g)[0]
-
-    def to_kernel(x, g):
-        kernel = jax.ShapeDtypeStruct((*kernel_shape[:3], g.shape[3]), dtype)
-        return jax.linear_transpose(lambda kernel: forward(x, kernel), kernel)(g)[0]
+    def output(x, kernel):
+        return form(1).output(x, kernel)
 
     def output_rule(size, batched, x, kernel):
         if batched == [True, True]:
-            if pointwise and size > 1:
-                return jnp.einsum("snhwc,scf->snhwf", x, kernel[:, 0, 0], precision=precision), True
-            return _one_by_one(forward, x, kernel), True
+            return each("output", size, x, kernel), True
         if batched == [False, True]:  # the same images for all: their kernels side by side
-            return _split_features(forward(x, _join_features(kernel)), size), True
-        return _fold(lambda x: forward(x, kernel), x), True
+            return _split_features(output(x, _join_features(kernel)), size), True
+        return _fold(lambda x: output(x, kernel), x), True
+
+    def to_x(g, kernel):
+        return form(1).to_x(g, kernel)
 
     def to_x_rule(size, batched, g, kernel):
         if batched == [True, False]:
             return _fold(lambda g: to_x(g, kernel), g), True
-        g, kernel = _all_batched(size, batched, g, kernel)
-        if pointwise and size > 1:
-            return jnp.einsum("snhwf,scf->snhwc", g, kernel[:, 0, 0], precision=precision), True
-        return _one_by_one(to_x, g, kernel), True
+        return each("to_x", size, *_all_batched(size, batched, g, kernel)), True
+
+    def to_kernel(x, g):
+        return form(1).to_kernel(x, g)
 
     def to_kernel_rule(size, batched, x, g):
         if batched == [False, True]:
             return jnp.moveaxis(to_kernel(x, _join_features(g)).reshape(*kernel_shape[:3], size, -1), 3, 0), True
-        x, g = _all_batched(size, batched, x, g)
-        if pointwise and size > 1:
-            return jnp.einsum("snhwc,snhwf->scf", x, g, precision=precision)[:, None, None], True
-        return _one_by_one(to_kernel, x, g), True
+        return each("to_kernel", size, *_all_batched(size, batched, x, g)), True
 
-    output, x_gradient, kernel_gradient = (
-        _with_rule(function, rule) for function, rule in ((forward, output_rule), (to_x, to_x_rule), (to_kernel, to_kernel_rule))
+    mapped, x_gradient, kernel_gradient = (
+        _with_rule(function, rule) for function, rule in ((output, output_rule), (to_x, to_x_rule), (to_kernel, to_kernel_rule))
     )
-    dense = jax.custom_vjp(output)
-    dense.defvjp(
-        lambda x, kernel: (output(x, kernel), (x, kernel)),
+    whole = jax.custom_vjp(mapped)
+    whole.defvjp(
+        lambda x, kernel: (mapped(x, kernel), (x, kernel)),
         lambda saved, g: (x_gradient(g, saved[1]), kernel_gradient(saved[0], g)),
     )
-    return dense
+    return whole
 
 
 def _with_rule(function: Callable, rule: Callable) -> Callable:
     mapped = jax.custom_batching.custom_vmap(function)
     mapped.def_vmap(rule)
     return mapped
-
-
-def _one_by_one(function: Callable, *stacked: jax.Array) -> jax.Array:
-    return jnp.stack([function(*(a[s] for a in stacked)) for s in range(stacked[0].shape[0])])
 
 
 def _all_batched(size: int, batched: list[bool], *arrays: jax.Array) -> list[jax.Array]:

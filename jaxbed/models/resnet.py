@@ -1,8 +1,8 @@
 """ResNet, once: torchvision's v1.5 geometry (stride in the 3x3 of a bottleneck), initialisation and BatchNorm constants.
 
 A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
-parts; one that changes its layers (pAdaIN) hands in a factory for the convolutions of the main path, stem included. Shortcut
-convolutions are always plain.
+parts; one that changes its layers hands in a factory for the convolutions of the main path, stem included, or for the BatchNorms
+(pAdaIN). Shortcut convolutions are always plain; a shortcut's BatchNorm is told by its name.
 """
 
 import dataclasses

@@ -4,11 +4,13 @@ All work on x [N, H, W, C] at once. Variances are unbiased (divided by H·W - 1)
 code of this family; with jnp's default the golden vectors differ. Statistics are float32 whatever x is.
 """
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxbed.models.conv import Conv
+from jaxbed.models.norm import BatchNorm
 
 EPSILON = 1e-5  # added to variances
 
@@ -28,15 +30,20 @@ def adain(content: jax.Array, style: jax.Array) -> jax.Array:
 
 
 def swap_statistics(x: jax.Array, order: jax.Array) -> jax.Array:
-    """pAdaIN's swap: image i gets the statistics of image order[i], which carry no gradient.
-
-    The content's deviation has epsilon twice, inside the root and outside, as in the authors' code. Only the [N, C] statistics
-    are permuted, never the maps.
-    """
+    """pAdaIN's swap: image i gets the statistics of image order[i], which carry no gradient."""
     mean, var = moments(x)
+    factor, new_mean = swapped(mean, var, order)
+    return (factor * (x - mean) + new_mean).astype(x.dtype)
+
+
+def swapped(mean: jax.Array, var: jax.Array, order: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(factor, new mean) of pAdaIN's swap, from the images' statistics, all [N, 1, 1, C]: the maps themselves are not permuted.
+
+    The content's deviation has epsilon twice, inside the root and outside, as in the authors' code.
+    """
     deviation = jnp.sqrt(var + EPSILON)
     style_mean, style_deviation = jax.lax.stop_gradient((mean[order], deviation[order]))
-    return (style_deviation * (x - mean) / (deviation + EPSILON) + style_mean).astype(x.dtype)
+    return style_deviation / (deviation + EPSILON), style_mean
 
 
 def randomize_style(x: jax.Array, order: jax.Array, weight: jax.Array) -> jax.Array:
@@ -54,32 +61,34 @@ def randomize_style(x: jax.Array, order: jax.Array, weight: jax.Array) -> jax.Ar
 def randomize_content(x: jax.Array, order: jax.Array) -> jax.Array:
     """SagNet's content randomisation: own statistics on the normalised map of image order[i], which carries no gradient."""
     mean, var = moments(x)
-    content = jax.lax.stop_gradient(((x - mean) / jnp.sqrt(var + EPSILON))[order])
+    content = jax.lax.stop_gradient((x[order] - mean[order]) / jnp.sqrt(var[order] + EPSILON))  # gathered in x's own type
     return (jnp.sqrt(var + EPSILON) * content + mean).astype(x.dtype)
 
 
 class PermutedAdaIN(nn.Module):
-    """With probability p, one coin for the batch, gives every image the statistics of another; draws from stream `padain`.
+    """With probability p, one coin for the batch, every image gets the statistics of another; draws from stream `padain`.
 
-    The identity where that stream is absent (evaluation) and on 1x1 maps, whose variance does not exist.
+    For `norm.BatchNorm(restyle=...)`: (mean, variance) -> (factor, new mean), all [N, 1, 1, C].
     """
 
     p: float
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        if self.p == 0 or not self.has_rng("padain") or x.shape[1] * x.shape[2] == 1:
-            return x
+    def __call__(self, mean: jax.Array, var: jax.Array) -> tuple[jax.Array, jax.Array]:
+        if not self.has_rng("padain"):  # where shapes are found out
+            return jnp.ones_like(mean), mean
         coin, permutation = jax.random.split(self.make_rng("padain"))
-        order = jax.random.permutation(permutation, x.shape[0])
-        return jnp.where(jax.random.bernoulli(coin, self.p), swap_statistics(x, order), x)
+        order = jax.random.permutation(permutation, mean.shape[0])
+        factor, new_mean = swapped(mean, var, order)
+        swap = jax.random.bernoulli(coin, self.p)
+        return jnp.where(swap, factor, 1.0), jnp.where(swap, new_mean, mean)
 
 
-def permuted_conv(p: float):
-    """The factory of convolutions that are each followed by PermutedAdaIN(p): for `resnet.Config.make(conv=...)`."""
+def permuted_norm(p: float) -> Callable[[str], nn.Module]:
+    """BatchNorms that are each preceded by PermutedAdaIN(p), but for those of shortcuts: for `resnet.Config.make(norm=...)`."""
 
-    def make(features: int, kernel: int, stride: int, name: str):
-        layer, swap = Conv(features, kernel, stride, name=name), PermutedAdaIN(p, name=f"{name}_padain")
-        return lambda x: swap(layer(x))
+    def make(name: str) -> nn.Module:
+        plain = p == 0 or name.startswith("shortcut")
+        return BatchNorm(None if plain else PermutedAdaIN(p), name=name)
 
     return make
