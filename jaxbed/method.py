@@ -57,13 +57,20 @@ def init_net(net: nn.Module, key: jax.Array, image: jax.Array) -> tuple[PyTree, 
 
 
 def apply_net(
-    net: nn.Module, params: PyTree, stats: PyTree, image: jax.Array, train: bool, rngs: dict[str, jax.Array] | None = None
+    net: nn.Module,
+    params: PyTree,
+    stats: PyTree,
+    image: jax.Array,
+    train: bool,
+    rngs: dict[str, jax.Array] | None = None,
+    drawn: dict[str, PyTree] | None = None,
 ) -> tuple[jax.Array, PyTree]:
     """Output and new batch statistics of one network: the only way a method calls a network.
 
     With train=True batch statistics are those of the (global) batch; with train=False the running ones are used and returned.
+    drawn holds further collections of variables, which layers only read.
     """
-    variables = {"params": params, "batch_stats": stats}
+    variables = {"params": params, "batch_stats": stats, **(drawn or {})}
     if not train:
         return net.apply(variables, image, train=False), stats
     output, updated = net.apply(variables, image, train=True, mutable=["batch_stats"], rngs=rngs)
@@ -107,11 +114,11 @@ def from_net(
     net: nn.Module,
     transform: Callable[[dict[str, jax.Array]], optax.GradientTransformation],
     hparams: dict[str, float],
-    rng: str | None = None,
+    draw: Callable[[jax.Array, jax.Array], dict[str, PyTree]] | None = None,
 ) -> Method:
     """Mean cross-entropy of one network: the method whose whole idea sits in the network's layers.
 
-    rng names the random stream those layers draw from while training; they are identities where the stream is absent.
+    draw(key, image) gives collections of random variables that those layers read in training; they are identities without them.
     """
 
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
@@ -119,9 +126,9 @@ def from_net(
         return {"net": params}, {"net": stats}
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
-        dropout_key, rng_key = jax.random.split(key)
-        rngs = {"dropout": dropout_key, **({rng: rng_key} if rng else {})}
-        logits, stats = apply_net(net, params["net"], state.stats["net"], batch["image"], True, rngs)
+        dropout_key, draw_key = jax.random.split(key)
+        drawn = draw(draw_key, batch["image"]) if draw else None
+        logits, stats = apply_net(net, params["net"], state.stats["net"], batch["image"], True, {"dropout": dropout_key}, drawn)
         value = losses.cross_entropy(logits, batch["label"]).mean()
         metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
         return value, ({"net": stats}, state.memory, metrics)

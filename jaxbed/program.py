@@ -20,7 +20,7 @@ PIXELS_PER_CALL = 2**26  # of one seed: 256 steps at 28 px and batch 256, 5 at 2
 
 @flax.struct.dataclass
 class Run:
-    """A run in progress, stacked over seeds. A seed whose numbers stop being finite keeps its last finite state from then on."""
+    """A run in progress, stacked over seeds. A seed whose numbers stop being finite keeps the state before that call of `advance`."""
 
     state: State
     alive: jax.Array  # bool
@@ -77,17 +77,20 @@ def assemble(cfg: Train, source: Source, seeds: parallel.Seeds) -> Program:
         return Run(state, jnp.array(True), {name: jnp.zeros(()) for name in metrics})
 
     def advance(run: Run, arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
-        def one(run: Run, rows: jax.Array) -> tuple[Run, None]:
-            batch = load(arrays, rows, keys.of(seed, keys.LOAD, run.state.step))
-            state, metrics = method.step(run.state, batch, keys.of(seed, keys.STEP, run.state.step))
-            alive = run.alive & parallel.finite((state.params, state.stats, metrics))
-            sums = {name: run.sums[name] + value for name, value in metrics.items()}
-            new = Run(state, alive, sums)
-            return jax.tree.map(lambda new, old: jnp.where(alive, new, old), new, run.replace(alive=alive)), None
+        def one(carry: tuple, rows: jax.Array) -> tuple[tuple, None]:
+            state, sums = carry
+            batch = load(arrays, rows, keys.of(seed, keys.LOAD, state.step))
+            state, metrics = method.step(state, batch, keys.of(seed, keys.STEP, state.step))
+            return (state, {name: sums[name] + value for name, value in metrics.items()}), None
 
+        before = (run.state, run.sums)
         if rows.shape[0] == 1:  # a loop of one would still be a loop to the compiler
-            return one(run, rows[0])[0]
-        return jax.lax.scan(one, run, rows)[0]
+            state, sums = one(before, rows[0])[0]
+        else:
+            state, sums = jax.lax.scan(one, before, rows)[0]
+        # once a call: in every step it would be a hundred small kernels. What is not finite once, stays so
+        alive = run.alive & parallel.finite((state.params, state.stats, sums))
+        return jax.tree.map(lambda new, old: jnp.where(alive, new, old), Run(state, alive, sums), run.replace(alive=alive))
 
     shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
     example = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)

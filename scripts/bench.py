@@ -31,7 +31,7 @@ sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent)]
 import jax  # noqa: E402
 from peers import cases, process  # noqa: E402
 
-from jaxbed import log  # noqa: E402
+from jaxbed import log, parallel  # noqa: E402
 
 
 class Arm(NamedTuple):
@@ -237,6 +237,7 @@ def main(argv: list[str] | None = None) -> dict:
     torch, reason = "", "not part of this benchmark" if arguments.peer != "none" else "not asked for"
     if arguments.benchmark in ("step", "sweep") and arguments.peer != "none":
         torch, reason = process.version(arguments.peer_python)
+    parallel.keep_compilations()  # several arms may run one program
     rules = Rules(arguments.blocks, arguments.steps, 0.05 if arguments.small else arguments.seconds)
     devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
     print(f"{arguments.benchmark} on {len(devices)} x {devices[0]}; PyTorch: {torch or reason}", flush=True)

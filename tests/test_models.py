@@ -12,7 +12,7 @@ from jax import lax
 from jaxbed import train
 from jaxbed.method import apply_net, init_net
 from jaxbed.methods import erm, padain, sagnet
-from jaxbed.models import mlp, resnet, simple_conv
+from jaxbed.models import mlp, resnet, simple_conv, style
 from jaxbed.models.conv import LAYOUT, conv
 from jaxbed.models.norm import BatchNorm
 
@@ -175,67 +175,54 @@ def test_padain_that_never_swaps_is_erm_to_the_last_bit():
 
 
 def test_padain_sits_before_every_main_norm_and_on_no_shortcut():
-    net = resnet.Config(50).make(1000, norm=padain.style.permuted_norm(0.5))
+    net = resnet.Config(50).make(1000, norm=style.permuted_norm)
     image = jax.ShapeDtypeStruct((2, 64, 64, 3), jnp.float32)
-    names = []
-
-    def forward(image):
-        variables = net.init(jax.random.key(0), image, train=False)
-        rngs = {"padain": jax.random.key(1)}
-        watch = {
-            "capture_intermediates": lambda module, _: isinstance(module, padain.style.PermutedAdaIN),
-            "mutable": ["batch_stats", "intermediates"],
-        }
-        _, state = net.apply(variables, image, train=True, rngs=rngs, **watch)
-        names.extend({jax.tree_util.keystr(p[:-2]) for p, _ in jax.tree_util.tree_leaves_with_path(state["intermediates"])})
-        return 0
-
-    jax.eval_shape(forward, image)
+    swaps = jax.eval_shape(lambda image: style.draw_swaps(net, 0.5, image, jax.random.key(1)), image)
+    names = {jax.tree_util.keystr(path[:-1]) for path, _ in jax.tree_util.tree_leaves_with_path(swaps)}
     assert len(names) == 49 and not any("shortcut" in n for n in names)
     assert count(shapes_of(net)[0]) == 25_557_032
 
 
-@pytest.mark.parametrize("p", [0.0, 1.0])
-def test_padain_folded_into_batchnorm_is_the_swap_and_then_batchnorm(p):
+def test_every_site_draws_its_own_permutation_and_coin():
+    net, image = resnet.Config(depth=10, width=4, stem="half").make(7, norm=style.permuted_norm), jnp.zeros((16, 32, 32, 3))
+    draws = jax.jit(lambda key: style.draw_swaps(net, 0.5, image, key))
+    orders, coins = [], []
+    for seed in range(40):
+        leaves = jax.tree.leaves(draws(jax.random.key(seed)))
+        orders += [np.asarray(x) for x in leaves if x.ndim]
+        coins += [bool(x) for x in leaves if not x.ndim]
+    assert all((np.sort(order) == np.arange(16)).all() for order in orders)
+    assert len({order.tobytes() for order in orders}) == len(orders) == 40 * 9
+    assert abs(np.mean(coins) - 0.5) < 4 * np.sqrt(0.25 / len(coins))
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_padain_folded_into_batchnorm_is_the_swap_and_then_batchnorm(swap):
     x = jax.random.normal(jax.random.key(0), (6, 4, 5, 3)) * jnp.array([0.5, 1.0, 3.0]) + jnp.array([2.0, -1.0, 0.0])
-    weight = jax.random.normal(jax.random.key(1), x.shape)
-    folded, plain = BatchNorm(padain.style.PermutedAdaIN(p)), BatchNorm()
+    weight, order = jax.random.normal(jax.random.key(1), x.shape), jnp.array([3, 1, 0, 5, 2, 4])
+    plain, folded = BatchNorm(), BatchNorm(style.PermutedAdaIN())
     variables = plain.init(jax.random.key(0), x, train=False)
-    variables["params"] = {"scale": jnp.array([0.7, 1.3, -1.0]), "bias": jnp.array([0.1, 0.2, 0.3])}
-    rngs, drawn = {"padain": jax.random.key(5)}, []
+    params = {"scale": jnp.array([0.7, 1.3, -1.0]), "bias": jnp.array([0.1, 0.2, 0.3])}
 
-    def order():
-        """The permutation that the module draws."""
-
-        def watch(mean, var, order):
-            drawn.append(order)
-            return swapped(mean, var, order)
-
-        swapped = padain.style.swapped
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(padain.style, "swapped", watch)
-            folded.apply(variables, x, train=True, rngs=rngs, mutable=["batch_stats"])
-        return drawn[0]
-
-    def loss(net, before, **options):
+    def outcome(net, before, extra):
         def value(params, x):
-            out, state = net.apply({**variables, "params": params}, before(x), train=True, mutable=["batch_stats"], **options)
+            out, state = net.apply({**variables, **extra, "params": params}, before(x), train=True, mutable=["batch_stats"])
             return (out * weight).sum(), (out, state)
 
-        return jax.grad(value, argnums=(0, 1), has_aux=True)(variables["params"], x)
+        return jax.grad(value, argnums=(0, 1), has_aux=True)(params, x)
 
-    permutation = order()
-    before = (lambda x: padain.style.swap_statistics(x, permutation)) if p else lambda x: x
-    found, expected = loss(folded, lambda x: x, rngs=rngs), loss(plain, before)
+    found = outcome(folded, lambda x: x, {"swaps": {"restyle": {"draw": (order, jnp.array(swap))}}})
+    expected = outcome(plain, (lambda x: style.swap_statistics(x, order)) if swap else lambda x: x, {})
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
 
 
 def test_padain_always_swapping_changes_training_but_not_prediction():
     net, image = resnet.Config(depth=10, width=4), jax.random.normal(jax.random.key(0), (4, 32, 32, 3))
-    swapped, plain = net.make(7, norm=padain.style.permuted_norm(1.0)), net.make(7)
+    swapped, plain = net.make(7, norm=style.permuted_norm), net.make(7)
     params, stats = init_net(plain, jax.random.key(0), image)
     assert jax.tree.structure(params) == jax.tree.structure(init_net(swapped, jax.random.key(0), image)[0])
     np.testing.assert_array_equal(apply_net(swapped, params, stats, image, False)[0], apply_net(plain, params, stats, image, False)[0])
-    trained = apply_net(swapped, params, stats, image, True, {"padain": jax.random.key(2)})[0]
+    drawn = {"swaps": style.draw_swaps(swapped, 1.0, image, jax.random.key(2))}
+    trained = apply_net(swapped, params, stats, image, True, drawn=drawn)[0]
     assert not np.allclose(trained, apply_net(plain, params, stats, image, True)[0], atol=1e-3)

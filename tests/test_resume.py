@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import evaluate, log, metrics, program, train
+from jaxbed import evaluate, log, metrics, parallel, program, train
 from jaxbed.checkpoint import Store
 from jaxbed.stats import main as statistics
 
@@ -631,3 +631,20 @@ def test_answers_that_name_neither_cue_leave_the_run_usable(folders, tmp_path, c
     frame = metrics.scores(workdir)
     assert (frame.loc[(frame["metric"] == "accuracy") & (frame["epoch"] == 1), "value"] == 0).all()
     assert statistics.main([str(workdir)]) == 0, capsys.readouterr().err
+
+
+def test_with_several_steps_a_call_the_frozen_state_is_that_before_the_call():
+    """A whole epoch a call: the numbers break within the second, and the whole of it is undone for that seed alone."""
+    cfg = config("erm", **SEEDS, mesh=parallel.Mesh(steps_per_call=STEPS))
+    program = ready(cfg)
+    batches = train.rows_from(cfg, program, 0)
+    first = program.advance(train.start(cfg, program), program.arrays, next(batches), program.seeds.array)
+    lr = np.asarray(first.state.hparams["lr"]).copy()
+    lr[1] = np.inf
+    first = first.replace(state=first.state.replace(hparams={**first.state.hparams, "lr": program.seeds.place(lr, "seed")}))
+    before = jax.device_get(first)
+    after = jax.device_get(program.advance(first, program.arrays, next(batches), program.seeds.array))
+    assert after.alive.tolist() == [True, False, True]
+    assert after.state.step.tolist() == [2 * STEPS, STEPS, 2 * STEPS]
+    assert_same_bits(seed((after.state, after.sums), 1), seed((before.state, before.sums), 1))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((after.state.params, after.sums)))

@@ -25,5 +25,9 @@ class Config:
         resnet.require(net, "pAdaIN swaps statistics of maps")
         if not 0 <= self.p <= 1:
             raise ValueError(f"method.p = {self.p} is no probability: take a number from 0 to 1, 0.01 in the paper")
-        network = net.make(info.classes, norm=style.permuted_norm(self.p))
-        return from_net(network, optim.transform(info), optim.hparams(), rng="padain")
+        if not self.p:  # to the last bit
+            return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
+        network = net.make(info.classes, norm=style.permuted_norm)
+        return from_net(
+            network, optim.transform(info), optim.hparams(), lambda key, image: {"swaps": style.draw_swaps(network, self.p, image, key)}
+        )

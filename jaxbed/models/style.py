@@ -4,7 +4,7 @@ All work on x [N, H, W, C] at once. Variances are unbiased (divided by H·W - 1)
 code of this family; with jnp's default the golden vectors differ. Statistics are float32 whatever x is.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxbed.models.norm import BatchNorm
 
+PyTree = Any
 EPSILON = 1e-5  # added to variances
 
 
@@ -66,29 +67,35 @@ def randomize_content(x: jax.Array, order: jax.Array) -> jax.Array:
 
 
 class PermutedAdaIN(nn.Module):
-    """With probability p, one coin for the batch, every image gets the statistics of another; draws from stream `padain`.
+    """Every image gets the statistics of another, or nothing happens, as the variable `draw` of collection `swaps` says.
 
+    That variable is (permutation [N], whether to swap), see `draw_swaps`; where it is absent this is the identity.
     For `norm.BatchNorm(restyle=...)`: (mean, variance) -> (factor, new mean), all [N, 1, 1, C].
     """
 
-    p: float
-
     @nn.compact
     def __call__(self, mean: jax.Array, var: jax.Array) -> tuple[jax.Array, jax.Array]:
-        if not self.has_rng("padain"):  # where shapes are found out
+        if self.is_initializing():
+            self.variable("swaps", "draw", lambda: (jnp.arange(mean.shape[0]), jnp.array(False)))
+        if not self.has_variable("swaps", "draw"):
             return jnp.ones_like(mean), mean
-        coin, permutation = jax.random.split(self.make_rng("padain"))
-        order = jax.random.permutation(permutation, mean.shape[0])
+        order, swap = self.get_variable("swaps", "draw")
         factor, new_mean = swapped(mean, var, order)
-        swap = jax.random.bernoulli(coin, self.p)
         return jnp.where(swap, factor, 1.0), jnp.where(swap, new_mean, mean)
 
 
-def permuted_norm(p: float) -> Callable[[str], nn.Module]:
-    """BatchNorms that are each preceded by PermutedAdaIN(p), but for those of shortcuts: for `resnet.Config.make(norm=...)`."""
+def draw_swaps(net: nn.Module, p: float, image: jax.Array, key: jax.Array) -> PyTree:
+    """Collection `swaps` of a network for one batch: at every site a permutation of its own and a coin that shows heads with probability p.
 
-    def make(name: str) -> nn.Module:
-        plain = p == 0 or name.startswith("shortcut")
-        return BatchNorm(None if plain else PermutedAdaIN(p), name=name)
+    All sites at once: dozens of small draws, one after another, show in the time of a step.
+    """
+    sites = jax.eval_shape(lambda: net.init(key, image, train=True))["swaps"]
+    pairs, structure = jax.tree.flatten(sites, is_leaf=lambda x: isinstance(x, tuple))
+    order_key, coin_key = jax.random.split(key)
+    orders = jax.vmap(lambda k: jax.random.permutation(k, image.shape[0]))(jax.random.split(order_key, len(pairs)))
+    return structure.unflatten(zip(orders, jax.random.bernoulli(coin_key, p, (len(pairs),)), strict=True))
 
-    return make
+
+def permuted_norm(name: str) -> nn.Module:
+    """A BatchNorm that is preceded by PermutedAdaIN, but for those of shortcuts: for `resnet.Config.make(norm=...)`."""
+    return BatchNorm(None if name.startswith("shortcut") else PermutedAdaIN(), name=name)

@@ -20,6 +20,7 @@ from jaxbed.optim import Optim
 METHODS = {"erm": erm.Config(), "padain": padain.Config(), "sagnet": sagnet.Config(), "lff": lff.Config()}
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
 SCALE = augment.Config(mean=(0.5,), std=(0.5,))  # to ±1, nothing random: as `peers.train.Trainer.scale`
+AUGMENT = augment.Config(crop="resized", flip=0.5, mean=(0.5,), std=(0.5,))  # as `peers.train.Trainer.augment`
 LOADER_WORKERS = 12  # of the stock PyTorch form
 
 
@@ -32,6 +33,7 @@ class Case(NamedTuple):
     rows: int = 0  # images of the training or evaluation set; 0: as many as one dispatch takes
     per_device: int = 0  # images of a batch on one device; 0: all
     rule: str = "sgd"
+    augmented: bool = False  # random resized crops and flips, on the device
 
     @property
     def half(self) -> bool:
@@ -56,10 +58,10 @@ class Case(NamedTuple):
 
 
 def step(method: str, small: bool) -> Case:
-    """ResNet-50 at 224 px, batch 256, bfloat16; LfF, with its two networks, on ResNet-18."""
+    """The whole step, augmentation included: ResNet-50 at 224 px, batch 256, bfloat16; LfF, with its two networks, on ResNet-18."""
     if small:
-        return Case(resnet.Config(depth=10, width=4, stem="half"), 32, 16)
-    return Case(resnet.Config(depth=18 if method == "lff" else 50, dtype="bfloat16"), 224, 256, classes=1000)
+        return Case(resnet.Config(depth=10, width=4, stem="half"), 32, 16, augmented=True)
+    return Case(resnet.Config(depth=18 if method == "lff" else 50, dtype="bfloat16"), 224, 256, classes=1000, augmented=True)
 
 
 def scaling(small: bool) -> Case:
@@ -112,7 +114,7 @@ def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int =
         name=method,
         method=METHODS[method],
         net=case.net,
-        data=noise.Config(case.side_px, case.classes, case.images, val_images, augment=SCALE),
+        data=noise.Config(case.side_px, case.classes, case.images, val_images, augment=AUGMENT if case.augmented else SCALE),
         optim=Optim(rule=case.rule, lr=LEARNING_RATE, weight_decay=1e-4),
         batch_size=case.batch,
         seeds=seeds,
@@ -208,6 +210,7 @@ def peer_settings(case: Case, method: str, form: str) -> dict:
         "batch": case.batch,
         "images": max(case.images, 20 * case.batch) if not case.rows else case.rows,  # a loader stalls where an epoch begins
         "bfloat16": case.half,
+        "augmented": case.augmented,
         "optim": optim,
         "workers": LOADER_WORKERS,
         "seed": 0,

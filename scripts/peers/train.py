@@ -7,12 +7,14 @@ pool, and so that PyTorch may live in another environment.
 """
 
 import json
+import math
 import resource
 import sys
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -21,7 +23,7 @@ from peers.methods import METHODS
 
 
 class Trainer:
-    """settings: method, form, net, classes, side_px, batch, images, bfloat16, optim, workers, seed."""
+    """settings: method, form, net, classes, side_px, batch, images, bfloat16, augmented, optim, workers, seed."""
 
     def __init__(self, settings: dict):
         self.settings = settings
@@ -36,6 +38,9 @@ class Trainer:
         self.method = METHODS[settings["method"]](
             self.build, self.optimizer, self.compiled, settings["form"] == "fair", {**settings, "device": self.device}
         )
+        self.prepare = self.augment if settings["augmented"] else self.scale
+        if self.device.type == "cuda":
+            self.prepare = torch.compile(self.prepare)
         self.first_loss = None
         self.batches = self.resident() if settings["form"] == "fair" else self.loaded()
 
@@ -56,9 +61,9 @@ class Trainer:
         """The network's forward pass, compiled on a GPU, in bfloat16 where that is asked for: the backward pass follows it."""
         if self.device.type == "cuda":
             if self.settings["method"] == "sagnet":  # its graph is walked three times
-                import torch._functorch.config
+                from torch._functorch import config
 
-                torch._functorch.config.donated_buffer = False
+                config.donated_buffer = False
             net = torch.compile(net)
         if not self.settings["bfloat16"]:
             return net
@@ -71,6 +76,17 @@ class Trainer:
 
     def scale(self, image: torch.Tensor) -> torch.Tensor:
         return (image.to(torch.float32, memory_format=torch.channels_last) - 127.5) / 127.5
+
+    def augment(self, image: torch.Tensor) -> torch.Tensor:
+        """Random resized crop (area 0.08 to 1, ratio 3/4 to 4/3) and flip, bilinear, as one affine resampling."""
+        area, ratio, right, down = torch.rand(4, len(image), device=self.device)
+        area, ratio = 0.08 + 0.92 * area, torch.exp((2 * ratio - 1) * math.log(4 / 3))
+        width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+        mirrored = torch.where(torch.rand(len(image), device=self.device) < 0.5, -width, width)
+        nothing = torch.zeros_like(width)
+        rows = [mirrored, nothing, (2 * right - 1) * (1 - width), nothing, height, (2 * down - 1) * (1 - height)]
+        grid = F.affine_grid(torch.stack(rows, 1).view(-1, 2, 3), image.shape, align_corners=False)
+        return F.grid_sample(self.scale(image), grid, align_corners=False)
 
     def loaded(self) -> Iterator[tuple]:
         cuda = self.device.type == "cuda"
@@ -103,7 +119,7 @@ class Trainer:
         """That many steps; returns when the device has done them."""
         for _ in range(steps):
             image, label, index = next(self.batches)
-            loss = self.method.step(self.scale(image), label, index)
+            loss = self.method.step(self.prepare(image), label, index)
             if self.first_loss is None:
                 self.first_loss = loss.item()
         if self.device.type == "cuda":
