@@ -42,6 +42,7 @@ def evaluate(argv: list[str]) -> int:
     parallel.keep_compilations()
     try:
         cfg = config.load(arguments.workdir)
+        parallel.use_cores(cfg.seeds, cfg.mesh)
         status = evaluate.evaluate(cfg, cfg.data.open(), arguments.workdir, Log(arguments.workdir), arguments.watch)
     except (ValueError, OSError) as error:
         print(f"jaxbed: {error}", file=sys.stderr)

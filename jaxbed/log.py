@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from jaxbed import config
 from jaxbed.data.source import Source, cells, describe
-from jaxbed.program import Program, Run
+from jaxbed.program import Program
 
 PACKAGES = ("jaxbed", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -112,10 +112,10 @@ class Record:
         self._waited += time.monotonic() - before
         return result
 
-    def epoch(self, step: int, run: Run) -> np.ndarray:
-        """Writes the epoch that ends at `step`; returns which seeds are alive, [S] bool."""
+    def epoch(self, step: int, alive: jax.Array, sums: dict[str, jax.Array], seed_steps: jax.Array) -> np.ndarray:
+        """Writes the epoch that ended at `step`; returns `alive` [S] bool. seed_steps [S]: where a dead seed stopped."""
         steps, numbers = self._program.info.steps_per_epoch, self._program.seeds.numbers
-        sums, alive, died = jax.device_get((run.sums, run.alive, run.state.step))
+        sums, alive, died = jax.device_get((sums, alive, seed_steps))
         seconds = time.monotonic() - self._started
         images = (step - self._step) * self._cfg.batch_size * len(numbers)
         means = {name: [float(v) / steps if ok else None for v, ok in zip(value, alive, strict=True)] for name, value in sums.items()}

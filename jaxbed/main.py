@@ -23,7 +23,10 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"unexpected {' '.join(argv[1:])}: settings are given as --config.NAME=VALUE")
     if CONFIG.value is None:
         raise app.UsageError("--config=FILE.py is missing, for example --config=configs/erm.py")
+    from jaxbed import parallel
+
     try:
+        parallel.use_cores(CONFIG.value.seeds, CONFIG.value.mesh)
         sys.exit(run(CONFIG.value, pathlib.Path(WORKDIR.value or default_workdir(CONFIG.value))))
     except (ValueError, OSError) as error:
         print(f"jaxbed: {error}", file=sys.stderr)

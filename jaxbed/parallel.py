@@ -6,6 +6,7 @@ depend on how many devices ran them.
 """
 
 import dataclasses
+import functools
 import math
 import os
 import pathlib
@@ -27,7 +28,9 @@ class Mesh:
 
     seed: int = 0  # rows; default: the greatest common divisor of seeds and devices
     data: int = 0  # devices a row; default: all that are left
-    within: str = "auto"  # how one device runs its seeds: vmap | map (one after another, least memory) | auto
+    within: str = (
+        "auto"  # how one device runs its seeds: vmap (fastest) | map (one after another) | auto: map where vmap needs too much memory
+    )
     steps_per_call: int = 0  # training steps per dispatch; default: see `program.steps_per_call`
 
 
@@ -48,7 +51,7 @@ class Seeds:
         if mesh.within not in ("auto", "vmap", "map"):
             raise ValueError(f"mesh.within = {mesh.within!r} is not one of auto, vmap, map")
         self.size, self.rows, self.columns = size, rows, columns
-        self.within = "vmap" if mesh.within == "auto" else mesh.within
+        self.within = mesh.within
         self.mesh = jax.make_mesh(
             (rows, columns), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[: rows * columns]
         )
@@ -76,31 +79,49 @@ class Seeds:
         see whole. Arguments numbered in `donate` are overwritten. `once`: it will run once, so compile it fast rather than well.
         """
 
-        def local(*args):
+        def local(within, *args):
             own = [a for i, a in enumerate(args) if i not in shared]
 
             def one(own):
                 rest = iter(own)
                 return function(*(a if i in shared else next(rest) for i, a in enumerate(args)))
 
-            return jax.vmap(one)(own) if self.within == "vmap" else jax.lax.map(one, own)
+            return jax.vmap(one)(own) if within == "vmap" else jax.lax.map(one, own)
 
-        def run(*args):
+        def run(within, *args):
             # No value here is the same for all rows and differentiated, so that nothing would have to be summed over `seed`:
             # the check of replication, which custom batching rules do not support, has nothing to find.
             specs = tuple(P() if i in shared else P("seed") for i in range(len(args)))
-            mapped = jax.shard_map(local, mesh=self.mesh, in_specs=specs, out_specs=P("seed"), axis_names={"seed"}, check_vma=False)
+            share = functools.partial(local, within)
+            mapped = jax.shard_map(share, mesh=self.mesh, in_specs=specs, out_specs=P("seed"), axis_names={"seed"}, check_vma=False)
             return mapped(*args)
 
         options = {"xla_backend_optimization_level": 0} if once else None
-        compiled = jax.jit(run, donate_argnums=donate, compiler_options=options)
+        compiled = jax.jit(run, static_argnums=0, donate_argnums=tuple(i + 1 for i in donate), compiler_options=options)
+        chosen = []  # by the first call
 
         def call(*args):
             with jax.set_mesh(self.mesh):
-                return compiled(*args)
+                if not chosen:
+                    chosen.append(self._within(compiled, args))
+                return compiled(chosen[0], *args)
 
-        call.lower = lambda *args: _lower(self.mesh, compiled, args)
+        def lower(*args):
+            with jax.set_mesh(self.mesh):
+                return compiled.lower("map" if self.within == "map" else "vmap", *args)
+
+        call.lower = lower
         return call
+
+    def _within(self, compiled: Callable, args: tuple) -> str:
+        """How one device runs its seeds. Throughput never speaks for `map`, but activations of all seeds may not fit."""
+        if self.within != "auto":
+            return self.within
+        free = free_bytes()
+        if self.size == self.rows or free is None:
+            return "vmap"
+        needed = compiled.lower("vmap", *args).compile().memory_analysis()
+        return "vmap" if needed.temp_size_in_bytes + needed.output_size_in_bytes - needed.alias_size_in_bytes <= free else "map"
 
     def abstract(self, function: Callable, *args: PyTree) -> PyTree:
         """Shapes of `function(*args)`, one seed's, stacked over seeds, with the placement they will have."""
@@ -109,9 +130,10 @@ class Seeds:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype, sharding=place), shapes)
 
 
-def _lower(mesh: jax.sharding.Mesh, compiled: Callable, args: tuple) -> Any:
-    with jax.set_mesh(mesh):
-        return compiled.lower(*args)
+def free_bytes() -> int | None:
+    """Memory that is left on the fullest device; None where the backend does not count (CPU)."""
+    counts = [device.memory_stats() for device in jax.local_devices()]
+    return min(c["bytes_limit"] - c["bytes_in_use"] for c in counts) if all(counts) else None
 
 
 def keep_compilations() -> None:
@@ -119,6 +141,22 @@ def keep_compilations() -> None:
     if jax.config.jax_compilation_cache_dir is None:
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "jaxbed" / "compiled"))
+
+
+def use_cores(seeds: int, mesh: Mesh) -> None:
+    """On the CPU, splits it into as many devices as keep every core busy with whole seeds: XLA leaves much of a core idle within one.
+
+    Before anything else touches a device. Nothing happens where the user chose a mesh or a number of devices.
+    """
+    chosen = jax.config.jax_num_cpu_devices > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not chosen and not mesh.seed and not mesh.data:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        jax.config.update("jax_num_cpu_devices", cpu_devices(max(seeds, 1), cores))
+
+
+def cpu_devices(seeds: int, cores: int) -> int:
+    """The least divisor of `seeds` that occupies all cores, or `seeds`."""
+    return next((n for n in range(min(cores, seeds), seeds) if seeds % n == 0), seeds)
 
 
 def finite(tree: PyTree) -> jax.Array:

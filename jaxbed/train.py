@@ -3,6 +3,7 @@
 import pathlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,10 @@ import numpy as np
 from jaxbed import checkpoint, config, parallel
 from jaxbed.data import source as sources
 from jaxbed.interrupt import Interrupt
-from jaxbed.log import Log
+from jaxbed.log import Log, Record
 from jaxbed.program import Program, Run, assemble
+
+PyTree = Any
 
 
 def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log: Log) -> int:
@@ -28,18 +31,21 @@ def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log:
 
     with Interrupt() as interrupt, log.training(cfg, program, step) as record:
         alive, saved_at = np.asarray(run.alive), time.monotonic()
-        batches, stop = rows_from(cfg, program, step), 0
+        batches, stop, ended = rows_from(cfg, program, step), 0, None
         while step < total and alive.any() and not stop:
             rows = record.waiting(next, batches)
             run = program.advance(run, program.arrays, rows, program.seeds.array)
             step += rows.shape[1]
             record.progress(step)
+            if ended:  # only now, when the device has its next work already
+                alive, ended = finish(ended, record, epochs, steps), None
             if step % steps == 0:
-                alive = record.epoch(step, run)  # waits for the device: once an epoch
-                epochs.save(step // steps, snapshot(run))
+                ended = step, copy((snapshot(run), run.sums, run.state.step))
                 run = run.replace(sums=jax.tree.map(jnp.zeros_like, run.sums))
             stop = interrupt.signal  # read once: what comes later is for the next step
             if stop or step == total or due(cfg, saved_at, step % steps == 0):
+                if ended:
+                    alive, ended = finish(ended, record, epochs, steps), None
                 epochs.wait()  # so that no state is resumed from whose epochs are not all on disk
                 resume.save(step, run)
                 saved_at = time.monotonic()
@@ -48,6 +54,20 @@ def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log:
     if not alive.any():
         raise ValueError(f"every seed of {cfg.name} became non-finite by step {step}: lower optim.lr (now {cfg.optim.lr})")
     return stop
+
+
+@jax.jit
+def copy(tree: PyTree) -> PyTree:
+    """On the devices, so that the original may be overwritten."""
+    return jax.tree.map(jnp.copy, tree)
+
+
+def finish(ended: tuple, record: Record, epochs: checkpoint.Store, steps: int) -> np.ndarray:
+    """Logs and saves the epoch that ended at a step: (step, copies of its snapshot, sums and seeds' steps). Returns which seeds live."""
+    step, (content, sums, seed_steps) = ended
+    alive = record.epoch(step, content["alive"], sums, seed_steps)  # waits for the device
+    epochs.save(step // steps, content)
+    return alive
 
 
 def due(cfg: config.Train, saved_at: float, epoch_ends: bool) -> bool:

@@ -6,6 +6,7 @@ import functools
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -51,6 +52,21 @@ def test_one_after_another_equals_all_at_once():
     mapped = run_steps(config("erm", 2, 1, mesh=parallel.Mesh(seed=2, data=1, within="map")))
     for solo, array in zip(jax.tree.leaves(alone("erm")), jax.tree.leaves(mapped), strict=True):
         np.testing.assert_allclose(array, solo, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize(("rows", "free", "expected"), [(1, None, "vmap"), (1, 2**20, "vmap"), (1, 2**10, "map"), (4, 2**10, "vmap")])
+def test_seeds_run_one_after_another_only_where_memory_is_short(monkeypatch, rows, free, expected):
+    monkeypatch.setattr(parallel, "free_bytes", lambda: free)
+    seeds, traced = parallel.Seeds(SEEDS, 0, parallel.Mesh(rows, 1)), []
+
+    def function(x):
+        traced.append("vmap" if "Batch" in type(x).__name__ else "map")
+        return jnp.sin(jnp.outer(x, x)) @ x  # 16 KiB between
+
+    x = np.arange(SEEDS * 64, dtype=np.float32).reshape(SEEDS, 64)
+    out = seeds.over(function)(seeds.place(x, "seed"))
+    assert traced[-1] == expected
+    np.testing.assert_allclose(out, [np.sin(np.outer(row, row)) @ row for row in x], rtol=1e-3, atol=1)
 
 
 def test_many_steps_in_one_call_equal_single_ones():

@@ -17,7 +17,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from configs import common
-from jaxbed import config, decisions, keys, main
+from jaxbed import config, decisions, keys, main, parallel
 from jaxbed.data import colored_mnist, noise, shapes
 from jaxbed.methods import lff
 from jaxbed.models import mlp
@@ -362,3 +362,8 @@ def test_default_workdir_names_file_and_data_set(monkeypatch):
     values = parsed_flags(monkeypatch, "--config=configs/lff.py:colored_mnist")
     monkeypatch.setattr(main.flags, "FLAGS", values)
     assert main.default_workdir(values["config"].value) == "runs/lff-colored_mnist"
+
+
+@pytest.mark.parametrize(("seeds", "cores", "devices"), [(1, 2, 1), (3, 2, 3), (4, 2, 2), (10, 2, 2), (10, 16, 10), (10, 4, 5), (7, 4, 7)])
+def test_cpu_devices_occupy_all_cores_with_whole_seeds(seeds, cores, devices):
+    assert parallel.cpu_devices(seeds, cores) == devices

@@ -89,8 +89,10 @@ def draw_swaps(net: nn.Module, p: float, image: jax.Array, key: jax.Array) -> Py
 
     All sites at once: dozens of small draws, one after another, show in the time of a step.
     """
-    sites = jax.eval_shape(lambda: net.init(key, image, train=True))["swaps"]
+    sites = jax.eval_shape(lambda: net.init(key, image, train=True)).get("swaps", {})
     pairs, structure = jax.tree.flatten(sites, is_leaf=lambda x: isinstance(x, tuple))
+    if not pairs:  # no map has more than one pixel
+        return {}
     order_key, coin_key = jax.random.split(key)
     orders = jax.vmap(lambda k: jax.random.permutation(k, image.shape[0]))(jax.random.split(order_key, len(pairs)))
     return structure.unflatten(zip(orders, jax.random.bernoulli(coin_key, p, (len(pairs),)), strict=True))
