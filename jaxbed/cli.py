@@ -36,14 +36,14 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--watch", action="store_true", help="wait for further epochs until the last is done")
     arguments = parser.parse_args(argv)
-    from jaxbed import config, evaluate, parallel
+    from jaxbed import config, evaluate, parallel, variants
     from jaxbed.log import Log
 
     parallel.keep_compilations()
     try:
         cfg = config.load(arguments.workdir)
         parallel.use_cores(cfg.seeds, cfg.mesh)
-        status = evaluate.evaluate(cfg, cfg.data.open(), arguments.workdir, Log(arguments.workdir), arguments.watch)
+        status = evaluate.evaluate(cfg, variants.open_all(cfg), arguments.workdir, Log(arguments.workdir), arguments.watch)
     except (ValueError, OSError) as error:
         print(f"jaxbed: {error}", file=sys.stderr)
         return 2

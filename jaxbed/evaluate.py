@@ -4,6 +4,8 @@ WORKDIR/responses/<set>/images.csv   name, label, cue of each image
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
                                      checkpoint: identity of the checkpoint that answered
 WORKDIR/responses/sets.json          role and decision of each set, class names, facts of the data
+
+Where a run has variants, each has these files in WORKDIR/VARIANT, and its config.json.
 """
 
 import json
@@ -11,7 +13,7 @@ import os
 import pathlib
 import time
 import zipfile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,20 +27,29 @@ from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log
 from jaxbed.program import Program, assemble
 from jaxbed.train import snapshot, stores
+from jaxbed.variants import Variant, one
+
+PyTree = Any
 
 
-def evaluate(cfg: config.Train, source: Source, workdir: pathlib.Path, log: Log, watch: bool = False) -> int:
+class Part(NamedTuple):
+    """What one variant needs to answer."""
+
+    folder: pathlib.Path  # of its responses
+    sets: dict[str, EvaluationSet]
+    program: Program  # of its seeds alone
+    pools: list["Pool"]
+
+
+def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log, watch: bool = False) -> int:
     """Answers all sets for every epoch's checkpoint that has no (current) answers yet.
 
     watch waits for further epochs until the last one is done. Returns 0, or the number of the signal that ended it early.
     Raises ValueError for a damaged checkpoint, and, unless it watches, where no epoch has been trained.
     """
-    program = assemble(cfg, source, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
-    _, epochs = stores(workdir, cfg.seeds, log)
-    sets = chosen(cfg, source)
-    folder = pathlib.Path(workdir) / "responses"
-    describe(folder, source, sets)
-    pools = pool(program, source, sets, cfg.eval.batch_size)
+    program = assemble(cfg, variants, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)))
+    _, epochs = stores(workdir, program.seeds.size, log)
+    parts = prepare(cfg, variants, program, pathlib.Path(workdir))
     if not epochs.numbers() and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
     with Interrupt() as interrupt:
@@ -47,11 +58,27 @@ def evaluate(cfg: config.Train, source: Source, workdir: pathlib.Path, log: Log,
             for epoch in trained:
                 if interrupt.signal:
                     return interrupt.signal
-                if not answered(folder, sets, epoch, epochs):
-                    answer(program, epochs, epoch, pools, folder, log)
+                if not all(answered(part.folder, part.sets, epoch, epochs) for part in parts):
+                    answer(program, epochs, epoch, parts, log)
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             time.sleep(1.0)
+
+
+def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdir: pathlib.Path) -> list[Part]:
+    """Writes down what the answers will mean, and brings the images to the devices: once where variants share them."""
+    parts, ready = [], {}
+    for variant in variants:
+        sets, folder = chosen(cfg, variant.source), workdir / variant.name / "responses"
+        describe(folder, variant.source, sets)
+        if variant.name:
+            config.save(variant.cfg, workdir / variant.name / "config.json")
+        if id(variant.source) not in ready:
+            own = one(variant.cfg, variant.source)
+            alone = assemble(cfg, own, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh)) if len(variants) > 1 else program
+            ready[id(variant.source)] = alone, pool(alone, variant.source, sets, cfg.eval.batch_size)
+        parts.append(Part(folder, sets, *ready[id(variant.source)]))
+    return parts
 
 
 def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
@@ -129,24 +156,29 @@ def answered(folder: pathlib.Path, sets: dict[str, EvaluationSet], epoch: int, e
     return True
 
 
-def answer(program: Program, epochs: Store, epoch: int, pools: list[Pool], folder: pathlib.Path, log: Log) -> None:
+def answer(program: Program, epochs: Store, epoch: int, parts: list[Part], log: Log) -> None:
     """Loads one epoch's checkpoint and writes what all its seeds answer."""
-    started = time.monotonic()
-    weights = epochs.load(epoch, snapshot(program.abstract))
-    identity, images = epochs.identity(epoch), 0
-    for names, sizes, batches, answers in pools:
-        flat = np.asarray(answers(weights["params"], weights["stats"], batches)).reshape(program.seeds.size, -1)
-        images += sum(sizes)
-        for name, part in zip(names, np.split(flat[:, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1), strict=True):
-            path = folder / name / f"{epoch}.npz"
+    started, images = time.monotonic(), 0
+    weights, identity = epochs.load(epoch, snapshot(program.abstract)), epochs.identity(epoch)
+    for i, part in enumerate(parts):
+        own = weights
+        if len(parts) > 1:
+            seeds = part.program.seeds
+            own = seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed")
+        images += write(part, own, epoch, identity)
+    log.write("evaluation", epoch=epoch, images=images, seconds=time.monotonic() - started)
+
+
+def write(part: Part, weights: PyTree, epoch: int, identity: str) -> int:
+    """One variant's answers, one file a set. Returns the number of images."""
+    seeds, alive = part.program.seeds, np.asarray(weights["alive"])
+    for names, sizes, batches, answers in part.pools:
+        flat = np.asarray(answers(weights["params"], weights["stats"], batches)).reshape(seeds.size, -1)
+        for name, found in zip(names, np.split(flat[:, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1), strict=True):
+            path = part.folder / name / f"{epoch}.npz"
             partial = path.with_suffix(f".{os.getpid()}.partial")  # two evaluations may meet
             with partial.open("wb") as file:
-                np.savez_compressed(
-                    file,
-                    response=part.astype(np.int16),
-                    seeds=program.seeds.numbers,
-                    alive=np.asarray(weights["alive"]),
-                    checkpoint=identity,
-                )
+                response = found.astype(np.int16)
+                np.savez_compressed(file, response=response, seeds=seeds.numbers, alive=alive, checkpoint=identity)
             os.replace(partial, path)
-    log.write("evaluation", epoch=epoch, images=images, seconds=time.monotonic() - started)
+    return sum(sum(pool.sizes) for pool in part.pools)

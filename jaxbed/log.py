@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from jaxbed import config
-from jaxbed.data.source import Source, cells, describe
+from jaxbed.data.source import cells, describe
 from jaxbed.program import Program
+from jaxbed.variants import Variant
 
 PACKAGES = ("jaxbed", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -44,7 +45,7 @@ class Log:
         self._console.print(text)
         self.write("message", text=text)
 
-    def header(self, cfg: config.Train, source: Source) -> None:
+    def header(self, cfg: config.Train, variants: list[Variant]) -> None:
         """What one must know to repeat the run: command, versions, devices, source, configuration, facts of the data."""
         devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
         self.write(
@@ -55,16 +56,25 @@ class Log:
             devices=devices,
             source=source_hash(),
             config=config.to_dict(cfg),
-            data={"name": source.name, **source.facts},
+            data=[{"name": v.source.name, **v.source.facts} for v in variants],
         )
-        self.say(f"{cfg.name} on {source.name}, seeds {cfg.first_seed}-{cfg.first_seed + cfg.seeds - 1}, {len(devices)} x {devices[0]}")
+        several = f" of {len(variants)} variants" if len(variants) > 1 else ""
+        runs = f"seeds {cfg.first_seed}-{cfg.first_seed + cfg.seeds - 1}{several}"
+        self.say(f"{cfg.name} on {variants[0].source.name}, {runs}, {len(devices)} x {devices[0]}")
 
-    def data(self, source: Source) -> None:
-        """Images per (label, cue) cell: the training set's shown, all sets' kept."""
-        self.say(describe("train", source.train))
-        for name, (split, role, _) in source.sets.items():
-            self.write("set", name=name, role=role, images=len(split.label), cells=[[*cell, n] for cell, n in cells(split).items()])
-        self.say("evaluation sets: " + ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in source.sets.items()))
+    def data(self, variants: list[Variant]) -> None:
+        """Images per (label, cue) cell: the training sets' shown, all sets' kept."""
+        told = set()
+        for variant, source in ((v.name, v.source) for v in variants):
+            if id(source) in told:
+                continue
+            told.add(id(source))
+            self.say(describe(f"{variant} train".strip(), source.train))
+            for name, (split, role, _) in source.sets.items():
+                counts = [[*cell, n] for cell, n in cells(split).items()]
+                self.write("set", variant=variant, name=name, role=role, images=len(split.label), cells=counts)
+        sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in variants[0].source.sets.items())
+        self.say("evaluation sets: " + sets)
 
     def resumed(self, step: int, steps: int) -> None:
         self.say(f"resuming after step {step}: {step // steps} epochs are done, {step % steps} of {steps} steps of the next")

@@ -40,23 +40,28 @@ def default_workdir(cfg: config.Train) -> str:
 
 def run(cfg: config.Train, workdir: pathlib.Path) -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
-    from jaxbed import evaluate, parallel, train
+    from jaxbed import evaluate, parallel, train, variants
     from jaxbed.log import Log
 
     parallel.keep_compilations()
     claim(cfg, workdir)
     log = Log(workdir)
-    source = cfg.data.open()
-    evaluate.chosen(cfg, source)  # a wrong name shows before the training, not after
-    log.header(cfg, source)
-    log.data(source)
-    status = train.train(cfg, source, workdir, log) or evaluate.evaluate(cfg, source, workdir, log)
+    found = variants.open_all(cfg)
+    for variant in found:
+        evaluate.chosen(cfg, variant.source)  # a wrong name shows before the training, not after
+    log.header(cfg, found)
+    log.data(found)
+    status = train.train(cfg, found, workdir, log) or evaluate.evaluate(cfg, found, workdir, log)
     if status:
         log.say(f"stopped by signal {status}; the same command goes on from here")
         return 128 + status
     from jaxbed.stats import main as statistics
 
-    return statistics.main([str(workdir), "--missing", "drop"])  # names the seeds it leaves out
+    for variant in found:
+        if variant.name:
+            log.say(f"\n{workdir / variant.name}")
+        status = statistics.main([str(workdir / variant.name), "--missing", "drop"]) or status  # names the seeds it leaves out
+    return status
 
 
 def claim(cfg: config.Train, workdir: pathlib.Path) -> None:

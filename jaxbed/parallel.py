@@ -35,9 +35,10 @@ class Mesh:
 
 
 class Seeds:
-    """`size` seeds, from `first` on, laid over the devices of a mesh."""
+    """Seeds from `first` on, as many of each variant, laid over the devices of a mesh. `size` counts them all."""
 
-    def __init__(self, size: int, first: int, mesh: Mesh):
+    def __init__(self, seeds: int, first: int, mesh: Mesh, variants: int = 1):
+        size = seeds * variants
         for name in ("seed", "data", "steps_per_call"):
             if getattr(mesh, name) < 0:
                 raise ValueError(f"mesh.{name} = {getattr(mesh, name)} is negative: 0 chooses")
@@ -55,7 +56,7 @@ class Seeds:
         self.mesh = jax.make_mesh(
             (rows, columns), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[: rows * columns]
         )
-        self.numbers = np.arange(first, first + size, dtype=np.int32)
+        self.numbers = np.tile(np.arange(first, first + seeds, dtype=np.int32), variants)
         self.array = self.place(self.numbers, "seed")
 
     def sharding(self, *axes: str | None) -> NamedSharding:

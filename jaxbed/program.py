@@ -13,6 +13,8 @@ from jaxbed import keys, parallel
 from jaxbed.config import Train
 from jaxbed.data.source import Source
 from jaxbed.method import Info, Method, State
+from jaxbed.variants import Variant
+from jaxbed.variants import hparams as swept_hparams
 
 PyTree = Any
 PIXELS_PER_CALL = 2**26  # of one seed: 256 steps at 28 px and batch 256, 5 at 224 px
@@ -37,6 +39,8 @@ class Program:
     advance: Callable  # (Run, arrays, rows [S, K, B], seeds [S]) -> Run, K steps later; the Run handed in is used up
     abstract: PyTree  # shapes and placement of a Run
     steps_per_call: int  # K of `advance`, but for the end of an epoch
+    first_row: np.ndarray  # [S] int32: where each seed's training set begins in `arrays`
+    hparams: dict[str, np.ndarray]  # [S] float32: those that vary between variants
 
 
 def steps_per_epoch(cfg: Train, source: Source) -> int:
@@ -56,19 +60,24 @@ def steps_per_call(cfg: Train, source: Source) -> int:
     return min(max(PIXELS_PER_CALL // (cfg.batch_size * height * width), 1), 256)
 
 
-def assemble(cfg: Train, source: Source, seeds: parallel.Seeds) -> Program:
+def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds) -> Program:
     """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run."""
     seeds.check_batch(cfg.batch_size)
+    source = variants[0].source
     info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), cfg.epochs)
     method = cfg.method.make(info, cfg.net, cfg.optim)
-    arrays = {"image": source.train.image, "label": source.train.label}
+    trains = list({id(v.source): v.source.train for v in variants}.values())
+    arrays = {"image": [t.image for t in trains], "label": [t.label for t in trains]}
     if cfg.method.reads_bias:  # for all other methods it never reaches the device
-        arrays["bias"] = source.train.cue
+        arrays["bias"] = [t.cue for t in trains]
+    arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in arrays.items()}
+    places = [next(i for i, t in enumerate(trains) if t is v.source.train) for v in variants]
+    first_row = np.repeat(np.int32(places) * np.int32(info.train_size), seeds.size // len(variants))
 
     def load(arrays: dict, rows: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
         batch = {name: array[rows] for name, array in arrays.items()}
         image = source.augment(key, batch["image"]) if source.augment else source.scale(batch["image"])
-        return {**batch, "image": image, "index": rows}
+        return {**batch, "image": image, "index": rows % info.train_size}
 
     def init(arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
         batch = load(arrays, rows, keys.of(seed, keys.LOAD))
@@ -94,6 +103,7 @@ def assemble(cfg: Train, source: Source, seeds: parallel.Seeds) -> Program:
 
     shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
     example = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
+    abstract = seeds.abstract(init, shapes, *example)
     return Program(
         info,
         method,
@@ -101,6 +111,8 @@ def assemble(cfg: Train, source: Source, seeds: parallel.Seeds) -> Program:
         seeds.place(arrays),
         seeds.over(init, shared=(0,), once=True),
         seeds.over(advance, shared=(1,), donate=(0,)),
-        seeds.abstract(init, shapes, *example),
+        abstract,
         steps_per_call(cfg, source),
+        first_row,
+        swept_hparams(variants, set(abstract.state.hparams), seeds.size // len(variants)),
     )

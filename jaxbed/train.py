@@ -14,15 +14,16 @@ from jaxbed.data import source as sources
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log, Record
 from jaxbed.program import Program, Run, assemble
+from jaxbed.variants import Variant
 
 PyTree = Any
 
 
-def train(cfg: config.Train, source: sources.Source, workdir: pathlib.Path, log: Log) -> int:
-    """Trains up to cfg.epochs. Returns 0, or the number of the signal that ended it early, with everything saved."""
-    program = assemble(cfg, source, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
+def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log) -> int:
+    """Trains all variants up to cfg.epochs. Returns 0, or the number of the signal that ended it early, with everything saved."""
+    program = assemble(cfg, variants, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)))
     steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
-    resume, epochs = stores(workdir, cfg.seeds, log)
+    resume, epochs = stores(workdir, program.seeds.size, log)
     step, run = resume.latest(program.abstract) or (0, start(cfg, program))
     log.resumed(step, steps) if step else log.parameters(run.state.params)
     lost = sorted(set(range(1, step // steps + 1)) - set(epochs.numbers()))
@@ -90,8 +91,16 @@ def snapshot(run: Run) -> dict:
 def start(cfg: config.Train, program: Program) -> Run:
     """The state before the first step."""
     seeds = program.seeds
-    rows = sources.order(program.info.train_size, cfg.batch_size, 0, seeds.numbers, cfg.shared_order)[:, 0]
-    return program.init(program.arrays, seeds.place(rows, "seed", "data"), seeds.array)
+    rows = order(cfg, program, 0)[:, 0]
+    run = program.init(program.arrays, seeds.place(rows, "seed", "data"), seeds.array)
+    swept = {name: seeds.place(values, "seed") for name, values in program.hparams.items()}
+    return run.replace(state=run.state.replace(hparams={**run.state.hparams, **swept}))
+
+
+def order(cfg: config.Train, program: Program, epoch: int) -> np.ndarray:
+    """Rows of `program.arrays` for every batch of an epoch, [S, steps, B] int32."""
+    rows = sources.order(program.info.train_size, cfg.batch_size, epoch, program.seeds.numbers, cfg.shared_order)
+    return rows + program.first_row[:, None, None]
 
 
 def rows_from(cfg: config.Train, program: Program, step: int) -> Iterator[jax.Array]:
@@ -99,7 +108,7 @@ def rows_from(cfg: config.Train, program: Program, step: int) -> Iterator[jax.Ar
     seeds, steps = program.seeds, program.info.steps_per_epoch
     while True:
         epoch, done = divmod(step, steps)
-        rows = sources.order(program.info.train_size, cfg.batch_size, epoch, seeds.numbers, cfg.shared_order)[:, done:]
+        rows = order(cfg, program, epoch)[:, done:]
         for first in range(0, rows.shape[1], program.steps_per_call):
             yield seeds.place(rows[:, first : first + program.steps_per_call], "seed", None, "data")
         step = (epoch + 1) * steps

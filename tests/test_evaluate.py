@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import config, decisions, evaluate, parallel, train
+from jaxbed import config, decisions, evaluate, parallel, train, variants
 from jaxbed.data.source import EvaluationSet
 from jaxbed.data.split import Split
 from jaxbed.log import Log
@@ -33,7 +33,7 @@ def source():
 def trained(source, tmp_path_factory):
     """The workdir of a run with two seeds and two epochs, not evaluated."""
     workdir = tmp_path_factory.mktemp("trained")
-    assert train.train(CONFIG, source, workdir, Log(workdir)) == 0
+    assert train.train(CONFIG, variants.one(CONFIG, source), workdir, Log(workdir)) == 0
     return workdir
 
 
@@ -45,7 +45,7 @@ def workdir(trained, tmp_path):
 
 
 def run(cfg, source, workdir, **options) -> int:
-    return evaluate.evaluate(cfg, source, workdir, Log(workdir), **options)
+    return evaluate.evaluate(cfg, variants.one(cfg, source), workdir, Log(workdir), **options)
 
 
 def checkpoints(cfg, source, workdir):

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import config, evaluate, log, main, metrics, parallel, train
+from jaxbed import config, evaluate, log, main, metrics, parallel, train, variants
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
@@ -424,7 +424,7 @@ def test_two_evaluations_at_once_do_not_disturb_each_other(home, workdir, monkey
 
     monkeypatch.setattr(evaluate.np, "savez_compressed", meet)
     cfg = config.load(workdir)
-    assert evaluate.evaluate(cfg, cfg.data.open(), workdir, log.Log(workdir)) == 0
+    assert evaluate.evaluate(cfg, variants.open_all(cfg), workdir, log.Log(workdir)) == 0
     assert met[0].returncode == 0, met[0].stderr
     after = bytes_below(workdir / "responses")
     assert after.keys() == before.keys()
@@ -441,8 +441,8 @@ def test_a_finished_training_knows_when_its_last_epoch_is_missing(home, workdir,
     cfg = config.load(workdir)
     source, record = cfg.data.open(), log.Log(workdir)
     try:
-        train.train(cfg, source, workdir, record)
-        evaluate.evaluate(cfg, source, workdir, record)
+        train.train(cfg, variants.one(cfg, source), workdir, record)
+        evaluate.evaluate(cfg, variants.one(cfg, source), workdir, record)
     except ValueError as error:
         assert "epochs" in str(error) and "2" in str(error)
     else:

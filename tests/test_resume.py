@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import evaluate, log, metrics, parallel, program, train
+from jaxbed import evaluate, log, metrics, parallel, program, train, variants
 from jaxbed.checkpoint import Store
 from jaxbed.stats import main as statistics
 
@@ -67,7 +67,7 @@ def assembled(_key):
 
 def ready(cfg):
     """The program of a configuration, whichever test needs it first."""
-    return assembled(repr(cfg))(cfg, source(), tiny.parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
+    return assembled(repr(cfg))(cfg, variants.one(cfg, source()), tiny.parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
 
 
 real_pool = evaluate.pool
@@ -79,11 +79,11 @@ def pools(_program):
 
 
 def trained(cfg, workdir: pathlib.Path) -> int:
-    return train.train(cfg, source(), workdir, log.Log(workdir))
+    return train.train(cfg, variants.one(cfg, source()), workdir, log.Log(workdir))
 
 
 def answered(cfg, workdir: pathlib.Path) -> None:
-    assert evaluate.evaluate(cfg, source(), workdir, log.Log(workdir)) == 0
+    assert evaluate.evaluate(cfg, variants.one(cfg, source()), workdir, log.Log(workdir)) == 0
 
 
 @contextlib.contextmanager
@@ -436,7 +436,7 @@ def test_a_killed_process_goes_on_where_its_last_checkpoint_was(tmp_path):
     assert said(tmp_path / "killed").count("resuming after step") == 3
     assert "resuming" not in said(tmp_path / "whole")
     one, other = tmp_path / "killed", tmp_path / "whole"
-    single = program.assemble(cfg, source(), tiny.parallel.Seeds(2, 0, tiny.parallel.Mesh(seed=1, data=1)))
+    single = program.assemble(cfg, variants.one(cfg, source()), tiny.parallel.Seeds(2, 0, tiny.parallel.Mesh(seed=1, data=1)))
     for store, snapshot, number in zip(range(2), (lambda x: x, train.snapshot), (24, 6), strict=True):
         found = [
             jax.device_get(train.stores(workdir, 2, log.Log(workdir))[store].load(number, snapshot(single.abstract)))

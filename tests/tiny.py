@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from jaxbed import config, parallel
+from jaxbed import config, parallel, variants
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
 from jaxbed.methods import erm, lff, padain, sagnet
@@ -43,4 +43,4 @@ def mlp_config(method: str = "erm", **changes: Any) -> config.Train:
 
 
 def program(cfg: config.Train, source: Source | None = None) -> Program:
-    return assemble(cfg, source or cfg.data.open(), parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
+    return assemble(cfg, variants.one(cfg, source or cfg.data.open()), parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))

@@ -12,6 +12,7 @@ import dataclasses
 import gzip
 import pathlib
 import zlib
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,8 @@ LAYOUTS = ("idx", "tfds", "png")
 @dataclasses.dataclass
 class Config:
     """dir: the folder of the IDX files, of the prepared TFDS data, or of the archive (the one that holds 0.5pct, 1pct, ... or cmnist)."""
+
+    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")  # what a sweep may vary: images, labels and cues alone
 
     dir: str = "data/mnist"
     layout: str = "idx"  # idx | tfds | png

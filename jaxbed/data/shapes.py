@@ -13,6 +13,7 @@ edges, sketches, stylised images and images whose shape and texture disagree. Th
 
 import dataclasses
 import numbers
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,6 +47,8 @@ FIGURE_GAP = 0.12  # least luminance between the background and the nearer colou
 @dataclasses.dataclass
 class Config:
     """The benchmark as a data set. Numbers of images are multiples of 16."""
+
+    varies: ClassVar[tuple[str, ...]] = ("texture_correlation", "seed")  # what a sweep may vary: images, labels and cues alone
 
     side_px: int = 32  # 32 | 64
     texture_correlation: float = 0.95  # share of training images in their class's own texture; 0.0625 = 1/16 tells nothing

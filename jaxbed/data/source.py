@@ -89,6 +89,7 @@ def order(rows: int, batch_size: int, epoch: int, seeds: np.ndarray, shared: boo
     """
     steps = rows // batch_size
     sources = seeds[:1] if shared else seeds
-    drawn = [keys.rng(int(s), keys.ORDER, epoch).permutation(rows)[: steps * batch_size] for s in sources]
-    stacked = np.stack(drawn).astype(np.int32).reshape(len(sources), steps, batch_size)
+    numbers, places = np.unique(sources, return_inverse=True)  # variants have the same seeds
+    drawn = [keys.rng(int(s), keys.ORDER, epoch).permutation(rows)[: steps * batch_size] for s in numbers]
+    stacked = np.stack(drawn).astype(np.int32)[places].reshape(len(sources), steps, batch_size)
     return np.broadcast_to(stacked, (len(seeds), steps, batch_size))

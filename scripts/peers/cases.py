@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxbed import config, evaluate, parallel, program, train
+from jaxbed import config, evaluate, parallel, program, train, variants
 from jaxbed.data import augment, noise
 from jaxbed.methods import erm, lff, padain, sagnet
 from jaxbed.models import mlp, resnet, simple_conv
@@ -121,7 +121,7 @@ def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int =
         mesh=parallel.Mesh(seed=rows, data=data, steps_per_call=case.steps_per_call),
     )
     source = cfg.data.open()
-    return Ready(cfg, source, program.assemble(cfg, source, parallel.Seeds(seeds, 0, cfg.mesh)))
+    return Ready(cfg, source, program.assemble(cfg, variants.one(cfg, source), parallel.Seeds(seeds, 0, cfg.mesh)))
 
 
 class Track:

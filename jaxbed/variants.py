@@ -1,0 +1,92 @@
+"""Variants: runs that differ in a few numbers or in their training images alone, and so train as members of one array.
+
+`--config.sweep='("data.conflicting_percent=0.5,1,2,5,20",)'` runs all seeds at all five ratios in one process, compiled once; several
+entries are combined, each value with each. Every variant has a folder of its own in the workdir, with configuration and responses,
+which is to statistics what the workdir of a single run is.
+
+What changes the compiled program (width, batch size, method) cannot be swept: such runs go one by one.
+"""
+
+import ast
+import dataclasses
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxbed.config import Train
+from jaxbed.data.source import Source
+
+
+class Variant(NamedTuple):
+    name: str  # of its folder: "conflicting_percent=1,lr=0.01"; empty where a run has one variant
+    cfg: Train  # its own, with nothing to sweep
+    source: Source
+    hparams: dict[str, float]  # that take the place of those the method starts with
+
+
+def one(cfg: Train, source: Source) -> list[Variant]:
+    return [Variant("", cfg, source, {})]
+
+
+def open_all(cfg: Train) -> list[Variant]:
+    """The variants of a run, each data set opened once. ValueError for a sweep that cannot be, and as `data.open` does."""
+    swept = [_parse(entry, cfg) for entry in cfg.sweep]
+    found, opened = [], []
+    for values in itertools.product(*(options for _, options in swept)):
+        picked = {path: value for (path, _), value in zip(swept, values, strict=True)}
+        own, hparams = dataclasses.replace(cfg, sweep=()), {}
+        for path, value in picked.items():
+            part, _, field = path.partition(".")
+            own = dataclasses.replace(own, **{part: dataclasses.replace(getattr(own, part), **{field: value})})
+            if part != "data":
+                own = dataclasses.replace(own, name=f"{own.name} {field}={value}")
+                hparams[field] = float(value)
+        source = next((source for data, source in opened if data == own.data), None) or own.data.open()
+        opened.append((own.data, source))
+        found.append(Variant(",".join(f"{path.partition('.')[2]}={value}" for path, value in picked.items()), own, source, hparams))
+    _check_sources(found)
+    return found
+
+
+def _parse(entry: str, cfg: Train) -> tuple[str, list[Any]]:
+    """'optim.lr=0.1,0.01' -> ('optim.lr', [0.1, 0.01])."""
+    path, equals, text = entry.partition("=")
+    part, _, field = path.partition(".")
+    holder = getattr(cfg, part, None) if part in ("data", "optim", "method") else None
+    if not equals or field not in {f.name for f in dataclasses.fields(holder or cfg)} or holder is None:
+        raise ValueError(f"sweep {entry!r}: write FIELD=VALUE,VALUE with a field of data, optim or method, e.g. 'optim.lr=0.1,0.01'")
+    allowed = getattr(holder, "varies", ())
+    if part == "data" and field not in allowed:
+        raise ValueError(
+            f"sweep {entry!r}: of this data set, {', '.join(allowed) or 'nothing'} can be swept in one array; run the others one by one"
+        )
+    values = [_value(word) for word in text.split(",")]
+    if len(set(values)) < len(values) or "" in values:
+        raise ValueError(f"sweep {entry!r}: each value once, separated by commas")
+    return path, values
+
+
+def _value(word: str) -> Any:
+    try:
+        return ast.literal_eval(word)
+    except (ValueError, SyntaxError):
+        return word
+
+
+def _check_sources(found: list[Variant]) -> None:
+    first = found[0].source
+    for name, _, source, _ in found[1:]:
+        if source.train.image.shape != first.train.image.shape or source.class_names != first.class_names:
+            raise ValueError(
+                f"sweep: {found[0].name} trains on {list(first.train.image.shape)} and {name} on {list(source.train.image.shape)}, of "
+                f"{len(first.class_names)} and {len(source.class_names)} classes: one array needs equal ones, so run them one by one"
+            )
+
+
+def hparams(variants: list[Variant], known: set[str], seeds: int) -> dict[str, np.ndarray]:
+    """{name: value of every member [S]}, members running through the seeds of one variant, then of the next."""
+    strange = sorted(set(variants[0].hparams) - known)
+    if strange:
+        raise ValueError(f"sweep: {', '.join(strange)} is compiled into the step; in one array can vary {', '.join(sorted(known))}")
+    return {name: np.repeat(np.float32([v.hparams[name] for v in variants]), seeds) for name in variants[0].hparams}

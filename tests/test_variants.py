@@ -1,0 +1,109 @@
+"""Variants: members of one array that are, each, the run they would be alone."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from jaxbed import config, evaluate, metrics, parallel, train, variants
+from jaxbed.log import Log
+
+SWEEP = ("data.texture_correlation=0.95,0.25", "optim.lr=0.01,0.003")
+NAMES = [f"texture_correlation={t},lr={lr}" for t in (0.95, 0.25) for lr in (0.01, 0.003)]
+
+
+def finished(cfg, workdir):
+    """Trains and evaluates; returns the last state, stacked over members."""
+    found, log = variants.open_all(cfg), Log(workdir)
+    assert train.train(cfg, found, workdir, log) == 0
+    assert evaluate.evaluate(cfg, found, workdir, log) == 0
+    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(found))
+    resume, _ = train.stores(workdir, seeds.size, log)
+    return jax.device_get(resume.latest(train.assemble(cfg, found, seeds).abstract)[1])
+
+
+@pytest.fixture(scope="module", params=["erm", "lff"])
+def swept(request, tmp_path_factory):
+    cfg = tiny.mlp_config(request.param, sweep=SWEEP, mesh=parallel.Mesh(seed=2, data=1))
+    workdir = tmp_path_factory.mktemp(request.param)
+    return cfg, workdir, finished(cfg, workdir)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_variant_is_the_run_it_would_be_alone(swept, tmp_path, place):
+    cfg, workdir, run = swept
+    alone = variants.open_all(cfg)[place].cfg
+    assert (
+        alone.sweep == ()
+        and (alone.data.texture_correlation, alone.optim.lr) == [(t, lr) for t in (0.95, 0.25) for lr in (0.01, 0.003)][place]
+    )
+    expected = finished(alone, tmp_path)
+    members = slice(place * cfg.seeds, (place + 1) * cfg.seeds)
+    for (path, own), array in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(run), strict=True):
+        np.testing.assert_allclose(array[members], own, rtol=1e-3, atol=2e-5, err_msg=jax.tree_util.keystr(path))
+    for path in sorted((tmp_path / "responses").rglob("*")):
+        twin = workdir / NAMES[place] / "responses" / path.relative_to(tmp_path / "responses")
+        if path.suffix == ".npz":
+            with np.load(path) as a, np.load(twin) as b:
+                assert (a["response"] != b["response"]).mean() < 0.02  # rounding may turn a near tie
+                assert (a["seeds"] == b["seeds"]).all()
+        elif path.is_file():
+            assert path.read_bytes() == twin.read_bytes()
+
+
+def test_a_variants_folder_is_a_workdir_to_statistics(swept):
+    cfg, workdir, _ = swept
+    names = set()
+    for place, name in enumerate(NAMES):
+        frame = metrics.scores(workdir / name)
+        assert set(frame["run"]) == {0, 1} and set(frame["epoch"]) == {1, 2}
+        assert config.load(workdir / name) == variants.open_all(cfg)[place].cfg
+        names.update(frame["algorithm"])
+    assert names == {f"{cfg.name} lr=0.01", f"{cfg.name} lr=0.003"}  # the data do not change the algorithm's name
+
+
+def test_data_sets_are_opened_once_and_the_first_row_says_which():
+    cfg = tiny.mlp_config(sweep=SWEEP)
+    found = variants.open_all(cfg)
+    assert [v.name for v in found] == NAMES
+    assert found[0].source is found[1].source and found[2].source is found[3].source and found[0].source is not found[2].source
+    program = train.assemble(cfg, found, parallel.Seeds(2, 5, cfg.mesh, 4))
+    size = len(found[0].source.train.label)
+    assert program.first_row.tolist() == [0] * 4 + [size] * 4 and len(program.arrays["label"]) == 2 * size
+    assert program.seeds.numbers.tolist() == [5, 6] * 4
+    np.testing.assert_allclose(program.hparams["lr"], np.repeat([0.01, 0.003, 0.01, 0.003], 2).astype(np.float32))
+    rows = train.order(cfg, program, 3)
+    assert (rows[4:] == rows[:4] + size).all() and (rows[0] == rows[2]).all() and (rows[0] != rows[1]).any()
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ("lr=0.1,0.2", r"FIELD=VALUE,VALUE"),
+        ("optim.lr", r"FIELD=VALUE,VALUE"),
+        ("optim.speed=1,2", r"FIELD=VALUE,VALUE"),
+        ("net.depth=10,18", r"FIELD=VALUE,VALUE"),
+        ("optim.lr=0.1,0.1", r"each value once"),
+        ("optim.lr=0.1,", r"each value once"),
+        ("data.side_px=32,64", r"texture_correlation, seed can be swept"),
+        ("data.texture_correlation=0.95,7", r"texture_correlation"),
+    ],
+)
+def test_a_sweep_that_cannot_be_says_why(sweep, message):
+    with pytest.raises(ValueError, match=message):
+        variants.open_all(tiny.mlp_config(sweep=(sweep,)))
+
+
+def test_what_is_compiled_into_the_step_cannot_be_swept():
+    cfg = tiny.mlp_config(sweep=("optim.b1=0.9,0.8",))
+    found = variants.open_all(cfg)
+    with pytest.raises(ValueError, match="b1 is compiled into the step; in one array can vary lr, weight_decay"):
+        train.assemble(cfg, found, parallel.Seeds(2, 0, cfg.mesh, 2))
+
+
+def test_without_a_sweep_there_is_one_variant_without_a_name():
+    cfg = tiny.mlp_config()
+    (only,) = variants.open_all(cfg)
+    assert only.name == "" and dataclasses.replace(only.cfg) == cfg and only.hparams == {}
