@@ -25,9 +25,7 @@ class Store:
 
     def __init__(self, folder: pathlib.Path, seeds: int, say: Callable[[str], None], keep: int = 0):
         self.folder, self.keep, self._say = pathlib.Path(folder).absolute(), keep, say
-        self._context = ocp.Context()
-        self._context.array.saving.use_compression = False
-        self._context.array.saving.scoped_storage_options_creator = lambda _path, value: _chunks(value.nbytes // seeds)
+        self._seeds = seeds
         self._worker = ThreadPoolExecutor(1)
         self._pending: Future | None = None
 
@@ -36,7 +34,7 @@ class Store:
         self.wait()
         self._list(number).unlink(missing_ok=True)  # from here on the old one, if any, does not count
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._context:
+        with self._context():
             response = ocp.save_async(self.folder / str(number), tree, overwrite=True)
         self._pending = self._worker.submit(self._finish, number, response)
 
@@ -87,7 +85,7 @@ class Store:
         fault = self.fault(number)
         if fault:
             raise ValueError(f"checkpoint {self.folder / str(number)} cannot be used: {fault}")
-        with self._context:
+        with self._context():
             return ocp.load(self.folder / str(number), abstract)
 
     def latest(self, abstract: PyTree) -> tuple[int, PyTree] | None:
@@ -102,6 +100,13 @@ class Store:
         if started:
             self._say(f"no checkpoint in {self.folder} is intact: starting from the beginning")
         return None
+
+    def _context(self) -> ocp.Context:
+        """A new one each time: two threads must not share it."""
+        context = ocp.Context()
+        context.array.saving.use_compression = False
+        context.array.saving.scoped_storage_options_creator = lambda _path, value: _chunks(value.nbytes // self._seeds)
+        return context
 
     def _list(self, number: int) -> pathlib.Path:
         return self.folder / f"{number}.json"

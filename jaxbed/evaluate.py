@@ -8,11 +8,13 @@ WORKDIR/responses/sets.json          role and decision of each set, class names,
 Where a run has variants, each has these files in WORKDIR/VARIANT, and its config.json.
 """
 
+import itertools
 import json
 import os
 import pathlib
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -30,6 +32,7 @@ from jaxbed.train import snapshot, stores
 from jaxbed.variants import Variant, one
 
 PyTree = Any
+WRITERS = 4  # threads that compress and write answers
 
 
 class Part(NamedTuple):
@@ -52,14 +55,18 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     parts = prepare(cfg, variants, program, pathlib.Path(workdir))
     if not epochs.numbers() and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
-    with Interrupt() as interrupt:
+    with Interrupt() as interrupt, ThreadPoolExecutor(WRITERS + 1) as threads:
         while True:
             trained = epochs.numbers()
-            for epoch in trained:
+            left = [epoch for epoch in trained if not all(answered(part.folder, part.sets, epoch, epochs) for part in parts)]
+            loading = None
+            for epoch, following in itertools.zip_longest(left, left[1:]):
                 if interrupt.signal:
                     return interrupt.signal
-                if not all(answered(part.folder, part.sets, epoch, epochs) for part in parts):
-                    answer(program, epochs, epoch, parts, log)
+                loading = loading or threads.submit(epochs.load, epoch, snapshot(program.abstract))
+                weights = loading.result()
+                loading = threads.submit(epochs.load, following, snapshot(program.abstract)) if following else None
+                answer(weights, epochs.identity(epoch), epoch, parts, log, threads)
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             time.sleep(1.0)
@@ -156,29 +163,27 @@ def answered(folder: pathlib.Path, sets: dict[str, EvaluationSet], epoch: int, e
     return True
 
 
-def answer(program: Program, epochs: Store, epoch: int, parts: list[Part], log: Log) -> None:
-    """Loads one epoch's checkpoint and writes what all its seeds answer."""
-    started, images = time.monotonic(), 0
-    weights, identity = epochs.load(epoch, snapshot(program.abstract)), epochs.identity(epoch)
+def answer(weights: PyTree, identity: str, epoch: int, parts: list[Part], log: Log, threads: ThreadPoolExecutor) -> None:
+    """Writes what all seeds answer with the weights of one epoch's checkpoint."""
+    started, images, written = time.monotonic(), 0, []
     for i, part in enumerate(parts):
-        own = weights
+        own, seeds = weights, part.program.seeds
         if len(parts) > 1:
-            seeds = part.program.seeds
             own = seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed")
-        images += write(part, own, epoch, identity)
+        alive = np.asarray(own["alive"])
+        for names, sizes, batches, answers in part.pools:
+            flat = np.asarray(answers(own["params"], own["stats"], batches)).reshape(seeds.size, -1)
+            images += sum(sizes)
+            for name, found in zip(names, np.split(flat[:, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1), strict=True):
+                content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive, "checkpoint": identity}
+                written.append(threads.submit(write, part.folder / name / f"{epoch}.npz", content))
+    for file in written:
+        file.result()
     log.write("evaluation", epoch=epoch, images=images, seconds=time.monotonic() - started)
 
 
-def write(part: Part, weights: PyTree, epoch: int, identity: str) -> int:
-    """One variant's answers, one file a set. Returns the number of images."""
-    seeds, alive = part.program.seeds, np.asarray(weights["alive"])
-    for names, sizes, batches, answers in part.pools:
-        flat = np.asarray(answers(weights["params"], weights["stats"], batches)).reshape(seeds.size, -1)
-        for name, found in zip(names, np.split(flat[:, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1), strict=True):
-            path = part.folder / name / f"{epoch}.npz"
-            partial = path.with_suffix(f".{os.getpid()}.partial")  # two evaluations may meet
-            with partial.open("wb") as file:
-                response = found.astype(np.int16)
-                np.savez_compressed(file, response=response, seeds=seeds.numbers, alive=alive, checkpoint=identity)
-            os.replace(partial, path)
-    return sum(sum(pool.sizes) for pool in part.pools)
+def write(path: pathlib.Path, content: dict) -> None:
+    partial = path.with_suffix(f".{os.getpid()}.partial")  # two evaluations may meet
+    with partial.open("wb") as file:
+        np.savez_compressed(file, **content)
+    os.replace(partial, path)
