@@ -27,16 +27,19 @@ class Store:
         self.folder, self.keep, self._say = pathlib.Path(folder).absolute(), keep, say
         self._seeds = seeds
         self._worker = ThreadPoolExecutor(1)
-        self._pending: Future | None = None
+        self._pending: dict[int, Future] = {}  # in the order of saving
 
     def save(self, number: int, tree: PyTree) -> None:
-        """Starts writing `tree`; returns once it is safe to overwrite its arrays. Waits for the save before, and raises its error."""
-        self.wait()
+        """Starts writing `tree`; returns once it is safe to overwrite its arrays.
+
+        At most two are on their way: the files of one are listed while the next is written. Raises what went wrong with earlier ones.
+        """
+        self._settle(0 if number in self._pending else 1)
         self._list(number).unlink(missing_ok=True)  # from here on the old one, if any, does not count
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._context():
             response = ocp.save_async(self.folder / str(number), tree, overwrite=True)
-        self._pending = self._worker.submit(self._finish, number, response)
+        self._pending[number] = self._worker.submit(self._finish, number, response)
 
     def _finish(self, number: int, response: Any) -> None:
         response.result()
@@ -54,9 +57,13 @@ class Store:
 
     def wait(self) -> None:
         """Returns when everything saved is on disk; raises what went wrong while writing."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending.result()
+        self._settle(0)
+
+    def _settle(self, left: int) -> None:
+        for number, pending in list(self._pending.items()):
+            if len(self._pending) > left or pending.done():
+                del self._pending[number]
+                pending.result()
 
     def numbers(self) -> list[int]:
         """Finished checkpoints in rising order."""

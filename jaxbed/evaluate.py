@@ -8,7 +8,7 @@ WORKDIR/responses/sets.json          role and decision of each set, class names,
 Where a run has variants, each has these files in WORKDIR/VARIANT, and its config.json.
 """
 
-import itertools
+import collections
 import json
 import os
 import pathlib
@@ -32,7 +32,8 @@ from jaxbed.train import snapshot, stores
 from jaxbed.variants import Variant, one
 
 PyTree = Any
-WRITERS = 4  # threads that compress and write answers
+THREADS = 8  # that load checkpoints, and compress and write answers
+AHEAD = 3  # checkpoints in memory
 
 
 class Part(NamedTuple):
@@ -55,18 +56,17 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     parts = prepare(cfg, variants, program, pathlib.Path(workdir))
     if not epochs.numbers() and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
-    with Interrupt() as interrupt, ThreadPoolExecutor(WRITERS + 1) as threads:
+    with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         while True:
             trained = epochs.numbers()
             left = [epoch for epoch in trained if not all(answered(part.folder, part.sets, epoch, epochs) for part in parts)]
-            loading = None
-            for epoch, following in itertools.zip_longest(left, left[1:]):
+            loading = collections.deque()
+            for place, epoch in enumerate(left):
                 if interrupt.signal:
                     return interrupt.signal
-                loading = loading or threads.submit(epochs.load, epoch, snapshot(program.abstract))
-                weights = loading.result()
-                loading = threads.submit(epochs.load, following, snapshot(program.abstract)) if following else None
-                answer(weights, epochs.identity(epoch), epoch, parts, log, threads)
+                for following in left[place + len(loading) : place + AHEAD]:
+                    loading.append(threads.submit(epochs.load, following, snapshot(program.abstract)))
+                answer(loading.popleft().result(), epochs.identity(epoch), epoch, parts, log, threads)
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             time.sleep(1.0)
