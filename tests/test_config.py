@@ -364,6 +364,6 @@ def test_default_workdir_names_file_and_data_set(monkeypatch):
     assert main.default_workdir(values["config"].value) == "runs/lff-colored_mnist"
 
 
-@pytest.mark.parametrize(("seeds", "cores", "devices"), [(1, 2, 1), (3, 2, 3), (4, 2, 2), (10, 2, 2), (10, 16, 10), (10, 4, 5), (7, 4, 7)])
-def test_cpu_devices_occupy_all_cores_with_whole_seeds(seeds, cores, devices):
-    assert parallel.cpu_devices(seeds, cores) == devices
+@pytest.mark.parametrize(("seeds", "devices"), [(0, 1), (1, 1), (3, 3), (10, 10), (20, 10), (13, 1), (25, 5)])
+def test_cpu_devices_divide_the_seeds(seeds, devices):
+    assert parallel.cpu_devices(seeds) == devices

@@ -29,36 +29,28 @@ class BatchNorm(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (features,))
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, (features,))
         running_var = self.variable("batch_stats", "var", jnp.ones, (features,))
-        wide = x.astype(jnp.float32)
-        if not train:
-            return _affine(wide, running_mean.value, running_var.value, scale, bias).astype(x.dtype)
-        pixels = x[0].size // features
-        restyled = self.restyle is not None and pixels > 1  # a single pixel has no variance
-        if restyled:
-            centre = wide.mean((1, 2), keepdims=True)
-            spread = jnp.maximum((wide * wide).mean((1, 2), keepdims=True) - centre * centre, 0.0)
-            factor, new_centre = self.restyle(centre, spread * (pixels / (pixels - 1)))
-            mean = new_centre.mean((0, 1, 2))
-            square = (factor * factor * spread + new_centre * new_centre).mean((0, 1, 2))
+        wide, restyled = x.astype(jnp.float32), False
+        if train:
+            pixels, axes = x[0].size // features, tuple(range(x.ndim - 1))
+            restyled = self.restyle is not None and pixels > 1  # a single pixel has no variance
+            if restyled:
+                centre = wide.mean((1, 2), keepdims=True)
+                spread = jnp.maximum((wide * wide).mean((1, 2), keepdims=True) - centre * centre, 0.0)
+                factor, new_centre = self.restyle(centre, spread * (pixels / (pixels - 1)))
+                mean, square = new_centre.mean(axes), (factor * factor * spread + new_centre * new_centre).mean(axes)
+            else:
+                mean, square = wide.mean(axes), (wide * wide).mean(axes)
+            var = jnp.maximum(square - mean * mean, 0.0)
+            if not self.is_initializing():
+                count = x.size // features
+                unbiased = var * (count / max(count - 1, 1))
+                running_mean.value = MOMENTUM * running_mean.value + (1 - MOMENTUM) * mean
+                running_var.value = MOMENTUM * running_var.value + (1 - MOMENTUM) * unbiased
         else:
-            axes = tuple(range(x.ndim - 1))
-            mean, square = wide.mean(axes), (wide * wide).mean(axes)
-        var = jnp.maximum(square - mean * mean, 0.0)
-        if not self.is_initializing():
-            count = x.size // features
-            unbiased = var * (count / max(count - 1, 1))
-            running_mean.value = MOMENTUM * running_mean.value + (1 - MOMENTUM) * mean
-            running_var.value = MOMENTUM * running_var.value + (1 - MOMENTUM) * unbiased
+            mean, var = running_mean.value, running_var.value
+        # As slope and offset, and not as (x - mean) · slope + bias: its gradient takes two sums over the map, not three
+        slope = jax.lax.rsqrt(var + EPSILON) * scale
+        offset = bias - mean * slope
         if restyled:
-            out = (wide - centre) * (factor * _inverse(var, scale)) + _affine(new_centre, mean, var, scale, bias)
-        else:
-            out = _affine(wide, mean, var, scale, bias)
-        return out.astype(x.dtype)
-
-
-def _inverse(var: jax.Array, scale: jax.Array) -> jax.Array:
-    return jax.lax.rsqrt(var + EPSILON) * scale
-
-
-def _affine(x: jax.Array, mean: jax.Array, var: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    return (x - mean) * _inverse(var, scale) + bias
+            slope, offset = factor * slope, (new_centre - centre * factor) * slope + offset
+        return (wide * slope + offset).astype(x.dtype)
