@@ -1,12 +1,20 @@
-"""Statistics on recorded scores: which algorithm is really better? Never imports JAX.
+"""Statistics on recorded scores: which algorithm is really better, and how firm is that? Never imports JAX.
 
     jaxbed stats WORKDIR... [--select best_val] [--baseline erm] [--out DIR]
-    jaxbed stats scores.csv [--exclude pAdaIN:2,5] [--datasets Edge,Sketch] [--out DIR]
+    jaxbed stats scores.csv [--exclude pAdaIN:2,5] [--datasets strict --roles roles.csv] [--question these-datasets] [--out DIR]
 
-records   paths -> one tidy frame, checked
-select    frame -> one epoch (or the mean of the last n) for every run, by a named rule
-tables    selected scores -> mean, std and runs per cell; CSV, LaTeX, plain text
-ranks     algorithms x datasets -> Friedman, Iman-Davenport, Nemenyi
-report    the results in plain words, the warnings, stats.json and the other files
-main      the command line
+records, roles            files -> one tidy frame, checked; what the datasets are
+criteria, select          one epoch (or a mean of several) for every run, by a named rule
+failures, missing_cells   runs that failed, cells that nobody measured
+audit, printed            can the scores be what they are said to be?
+tables                    mean, std and runs per cell; CSV, LaTeX, text
+new_datasets              question 1, would they differ on another dataset? ranks, permutation, pairwise, bayes
+these_datasets            question 2, do they on these, with other runs? per_dataset
+choices                   question 1 under other choices. How firm: bootstrap, sensitivity, power
+paper                     tests as BiasBed made them, to check its tables
+analysis                  all of it: records -> everything found
+verdict, report           the words; text for a terminal
+document, figures, html   the page
+files                     stats.json and all other files
+options, main             the command line
 """

@@ -32,7 +32,8 @@ def rank(matrix: "pd.DataFrame") -> "pd.DataFrame":
         if not names.is_unique:
             twice = names[names.duplicated()][0]
             raise ValueError(
-                f"{axis} {twice!r} appears twice; blocks are datasets, so average the runs of a dataset first, one column for each"
+                f"{axis} {twice!r} appears twice; blocks are datasets, never runs, which repeat what is peculiar to a dataset: average the "
+                "runs first, one column for each dataset, or ask --question these-datasets (RUNS_AS_BLOCKS)"
             )
     if matrix.shape[0] < 2 or matrix.shape[1] < 1:
         raise ValueError(f"rank tests compare at least 2 algorithms on at least 1 dataset, got {matrix.shape[0]} x {matrix.shape[1]}")
@@ -139,8 +140,6 @@ def _warnings(result: dict, n: int, m: int) -> list[dict]:
     found = []
     if m == 1:
         found.append(("ONE_BLOCK", "one dataset is one block: no rank test is possible; add datasets"))
-    elif m < FEW_BLOCKS:
-        found.append(("FEW_BLOCKS", f"{m} datasets are few: the p-values are approximations that are rough below {FEW_BLOCKS}"))
     if result["tie_correction"] == 0:
         found.append(("ALL_TIED", "all algorithms tie on all datasets: no statistic exists, p = 1"))
     elif result["tie_correction"] < 0.95:

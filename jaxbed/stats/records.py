@@ -11,7 +11,9 @@ One row is one number: what `metric` was measured for one `run` (seed) of one `a
     n_correct  float   images answered rightly, of n_total; NaN where unknown
     n_total    float
     role       str     'val' the split that epochs are selected on; 'test' in-distribution test; 'ood' shifted
-    status     str     'ok', or 'diverged' from the epoch on at which the run went non-finite
+    status     str     'ok'; 'diverged' from the epoch on at which the run went non-finite; 'truncated' a run that ended early;
+                       'missing' a score that should be there
+    family     str     datasets made from the same images share one; the dataset's own name where it stands alone
 """
 
 import csv
@@ -22,10 +24,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status")
+COLUMNS = ("algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status", "family")
+TEXTS = ("algorithm", "dataset", "metric", "role", "status", "family")
 KEY = ["algorithm", "run", "dataset", "epoch", "metric"]
 ROLES = ("val", "test", "ood")
-STATUSES = ("ok", "diverged")
+STATUSES = ("ok", "diverged", "truncated", "missing")
+GROUPS = ("aligned", "conflicting")
 DEFAULTS = {"epoch": float("nan"), "n_correct": float("nan"), "n_total": float("nan"), "role": "test", "status": "ok"}
 
 
@@ -33,7 +37,8 @@ def load(paths: Sequence[str | Path]) -> "pd.DataFrame":
     """Reads workdirs and score files into one frame with the columns COLUMNS, in the order given.
 
     A directory is a jaxbed workdir. A file is CSV or Parquet with the columns algorithm, run, dataset and either `accuracy` or
-    `metric, value`; epoch, n_correct, n_total, role and status may be added. Other columns are not used: they are listed in
+    `metric, value`; epoch, n_correct, n_total, role (or split), status and family may be added, and group: the accuracy of group 'aligned'
+    is metric 'aligned', of 'conflicting' likewise, of another group G 'accuracy:G'. Other columns are not used: they are listed in
     `frame.attrs["unused_columns"]` for the caller to report.
 
     Raises FileNotFoundError for a path that is not there; ValueError, with the source, the value and the cure, for everything that
@@ -72,7 +77,8 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     """The frame with the columns COLUMNS and their types, optional columns filled in; `source` names it in messages.
 
     Raises ValueError for a missing column, an empty name, a run that is no whole number, a value that is no number or not finite
-    although its status is 'ok', an unknown role or status, a repeated row, one dataset in two roles, or a run with and without epochs.
+    although its status is 'ok', an unknown role or status, a repeated row, one dataset in two roles or families, or a run with and
+    without epochs. Messages name the line of a CSV file, the row of anything else.
     """
     import pandas as pd
 
@@ -85,24 +91,29 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
         )
     if frame.empty:
         raise ValueError(f"{source}: holds no scores; run `jaxbed eval` on the workdir, or check the file")
-    out = pd.DataFrame(index=range(len(frame)))
+    frame = frame if frame.index.name == "line" else frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name="row"))
+    out = pd.DataFrame(index=frame.index)
     for name in COLUMNS:
-        given = frame[name].reset_index(drop=True) if name in frame.columns else pd.Series(DEFAULTS[name], index=out.index)
-        if name in ("algorithm", "dataset", "metric", "role", "status"):
-            empty = given.isna() | (given.astype(str).str.strip() == "")
-            if empty.any():
-                raise ValueError(f"{source}: {name} is empty in row {_first(empty)}; every row must name it")
-            out[name] = given.astype(str).str.strip()
+        if name in frame.columns:
+            given = frame[name]
+        else:
+            given = out["dataset"] if name == "family" else pd.Series(DEFAULTS[name], index=frame.index)
+        if name in TEXTS:
+            text = given.astype(str).str.strip()
+            empty = given.isna() | (text == "")
+            if empty.any() and name != "family":
+                raise ValueError(f"{source}: {name} is empty in {_first(empty)}; every row must name it")
+            out[name] = text.where(~empty, out["dataset"]) if name == "family" else text
         else:
             out[name] = _numbers(given, name, source)
     for name, allowed in (("role", ROLES), ("status", STATUSES)):
         strange = ~out[name].isin(allowed)
         if strange.any():
-            raise ValueError(f"{source}: {name} {out[name][strange].iloc[0]!r} in row {_first(strange)} is not one of {', '.join(allowed)}")
+            raise ValueError(f"{source}: {name} {out[name][strange].iloc[0]!r} in {_first(strange)} is not one of {', '.join(allowed)}")
     whole = out["run"].notna() & (out["run"] % 1 == 0)
     if not whole.all():
         raise ValueError(
-            f"{source}: run {str(frame['run'].iloc[_first(~whole) - 1])!r} in row {_first(~whole)} is not a whole number; number the runs"
+            f"{source}: run {str(frame['run'][~whole].iloc[0])!r} in {_first(~whole)} is not a whole number; number the runs from 1"
         )
     out["run"] = out["run"].astype("int64")
     bad = (out["status"] == "ok") & ~out["value"].abs().lt(float("inf"))
@@ -110,12 +121,12 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
         row = out[bad].iloc[0]
         raise ValueError(
             f"{source}: {row['metric']} of {row['algorithm']!r} run {row['run']} on {row['dataset']!r} is {row['value']} "
-            f"in row {_first(bad)}; only finite numbers have status 'ok'. Mark a run that went non-finite with status 'diverged', "
+            f"in {_first(bad)}; only finite numbers have status 'ok'. Mark a run that went non-finite with status 'diverged', "
             "or leave the row out"
         )
     _refuse_duplicates(out, source)
     _refuse_mixed_epochs(out, source)
-    return out
+    return out.reset_index(drop=True)
 
 
 def _read_workdir(path: Path) -> "pd.DataFrame":
@@ -134,32 +145,62 @@ def _read_file(path: Path) -> "tuple[pd.DataFrame, list[str]]":
         except ImportError as error:
             raise ValueError(f"{path}: reading Parquet needs pyarrow; `pip install pyarrow`, or save the scores as CSV") from error
     else:
-        frame = _read_csv(path)
+        frame = read_csv(path)
     if "accuracy" in frame.columns and not {"metric", "value"} & set(frame.columns):
         frame = frame.rename(columns={"accuracy": "value"}).assign(metric="accuracy")
+    if "split" in frame.columns and "role" not in frame.columns:
+        frame = frame.rename(columns={"split": "role"})
+    if "group" in frame.columns and "metric" in frame.columns:
+        group = frame.pop("group").fillna("").astype(str).str.strip()
+        named = group.where(group.isin(GROUPS), "accuracy:" + group)
+        frame["metric"] = frame["metric"].where((group == "") | (frame["metric"] != "accuracy"), named)
     return frame, [str(name) for name in frame.columns if name not in COLUMNS]
 
 
-def _read_csv(path: Path) -> "pd.DataFrame":
-    """All cells as text: pandas would guess types, read an algorithm named 'NA' as missing, and shift rows that are too long."""
+def read_csv(path: Path) -> "pd.DataFrame":
+    """All cells as text, indexed by line; equal texts are kept once, so that a million rows take 0.4 GB.
+
+    pandas would guess types, read an algorithm named 'NA' as missing, and shift rows that are too long.
+    """
     import pandas as pd
 
+    header, columns, lines, seen = None, [], [], {}
     with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
         try:
-            rows = [row for row in csv.reader(file) if row]
+            for row in reader:
+                if not row:
+                    continue
+                if header is None:
+                    header = [name.strip() for name in row]
+                    columns = [[] for _ in header]
+                    continue
+                if len(row) != len(header):
+                    raise ValueError(
+                        f"{path}: line {reader.line_num} has {len(row)} fields, the header {len(header)}: {','.join(row)!r}; "
+                        "write 73.6, not 73,6"
+                    )
+                lines.append(reader.line_num)
+                for column, text in zip(columns, row, strict=True):
+                    column.append(seen.setdefault(text, text))
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path}: not readable as CSV in UTF-8 ({error})") from error
-    if not rows:
+    if header is None:
         raise ValueError(f"{path}: the file is empty; the first line must name the columns, e.g. algorithm,run,dataset,accuracy")
-    header = [name.strip() for name in rows[0]]
     if len(set(header)) < len(header):
         raise ValueError(f"{path}: a column name is repeated in {','.join(header)}; every column needs its own name")
-    for number, row in enumerate(rows[1:], start=1):
-        if len(row) != len(header):
-            raise ValueError(
-                f"{path}: row {number} has {len(row)} fields, the header {len(header)}: {','.join(row)!r}; write 73.6, not 73,6"
-            )
-    return pd.DataFrame(rows[1:], columns=header)
+    return pd.DataFrame(dict(zip(header, columns, strict=True)), index=pd.Index(lines, name="line"))
+
+
+def read_table(path: str | Path) -> "pd.DataFrame":
+    """A printed table, CSV: algorithm, dataset, mean and, where known, std. Raises ValueError for a missing column or no number."""
+    table = read_csv(Path(path))
+    missing = [name for name in ("algorithm", "dataset", "mean") if name not in table.columns]
+    if missing:
+        raise ValueError(f"{path}: column {', '.join(missing)} is missing; a printed table has algorithm,dataset,mean,std")
+    for name in {"mean", "std"} & set(table.columns):
+        table[name] = _numbers(table[name], name, str(path))
+    return table.reset_index(drop=True)
 
 
 def _numbers(given: "pd.Series", name: str, source: str) -> "pd.Series":
@@ -173,7 +214,7 @@ def _numbers(given: "pd.Series", name: str, source: str) -> "pd.Series":
     numbers = pd.to_numeric(text.where(~empty), errors="coerce").astype("float64")
     bad = numbers.isna() & ~empty
     if bad.any():
-        raise ValueError(f"{source}: {name} {text[bad].iloc[0]!r} in row {_first(bad)} is not a number; write it like 0.736")
+        raise ValueError(f"{source}: {name} {text[bad].iloc[0]!r} in {_first(bad)} is not a number; write it like 0.736")
     return numbers
 
 
@@ -192,6 +233,9 @@ def _refuse_duplicates(frame: "pd.DataFrame", source: str) -> None:
         raise ValueError(
             f"{source}: dataset {dataset!r} of {algorithm!r} run {run} has two roles; a dataset is either val, test or ood for a run"
         )
+    families = frame.groupby("dataset", sort=False)["family"].nunique()
+    if (families > 1).any():
+        raise ValueError(f"{source}: dataset {families.idxmax()!r} is in {families.max()} families; a dataset belongs to one")
 
 
 def _refuse_mixed_epochs(frame: "pd.DataFrame", source: str) -> None:
@@ -203,9 +247,9 @@ def _refuse_mixed_epochs(frame: "pd.DataFrame", source: str) -> None:
         )
 
 
-def _first(mask: "pd.Series") -> int:
-    """Number of the first true row, counted from 1 below the header."""
-    return int(mask.to_numpy().argmax()) + 1
+def _first(mask: "pd.Series") -> str:
+    """'line 3', or 'row 2', where the mask is first true."""
+    return f"{mask.index.name} {mask.index[mask.to_numpy().argmax()]}"
 
 
 def exclude(frame: "pd.DataFrame", texts: Sequence[str]) -> "tuple[pd.DataFrame, list[dict]]":

@@ -1,5 +1,6 @@
 """Tables of scores and of pairs: numbers in frames, then CSV, LaTeX (booktabs) and aligned text."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,15 +70,27 @@ def escape(text: object) -> str:
     return "".join(ESCAPES.get(letter, letter) for letter in str(text))
 
 
-def to_text(scores: "pd.DataFrame") -> str:
-    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each dataset, and all that print alike."""
-    means, best = _printed(scores), _best(scores)
-    spreads, counts = _spreads(scores), _grid(scores, "n")
-    body = [
-        [str(row), *(_cell_text(means, spreads, best, row, column) for column in means.columns), _count_text(counts.loc[row])]
-        for row in means.index
-    ]
-    return align([["algorithm", *map(str, means.columns), "runs"], *body])
+def cells(
+    scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()
+) -> dict[str, dict[str, tuple[str, bool]]]:
+    """algorithm -> dataset -> ('73.8 ± 0.2', is best); '-' where there is no run. Best as in `to_text`."""
+    means, spreads, best = _printed(scores), _spreads(scores), _best(scores, lower, in_distribution)
+    texts = means.where(spreads == "", means + " ± " + spreads).replace("", "-")
+    return {row: {name: (texts.loc[row, name], bool(best.loc[row, name])) for name in texts} for row in texts.index}
+
+
+def to_text(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
+    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each dataset, and all that print alike.
+
+    Cells (algorithm, dataset) that are `in_distribution` are marked '_' and are never the best; `lower`: lower is better.
+    """
+    printed, counts = cells(scores, lower, in_distribution), _grid(scores, "n")
+    body = []
+    for row, of_row in printed.items():
+        marks = ["_" if (row, column) in in_distribution else "*" if best else " " for column, (_, best) in of_row.items()]
+        texts = [text if text == "-" else text + mark for (text, _), mark in zip(of_row.values(), marks, strict=True)]
+        body.append([str(row), *texts, _count_text(counts.loc[row])])
+    return align([["algorithm", *map(str, counts.columns), "runs"], *body])
 
 
 def counts_to_text(scores: "pd.DataFrame") -> str:
@@ -87,51 +100,57 @@ def counts_to_text(scores: "pd.DataFrame") -> str:
     return align([["runs per cell", *map(str, counts.columns)], *body])
 
 
-def to_latex(scores: "pd.DataFrame", decimals: int = 1) -> str:
-    """A booktabs tabular of mean $\\pm$ std, rounded half to even; the best of each dataset, and all that print alike, in bold.
+def to_latex(scores: "pd.DataFrame", decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
+    """A booktabs tabular of mean ± std, algorithms in rows, the best of each dataset in bold, and all that print alike.
 
     Fractions are shown in percent (see `scale`). The std is left out where a cell has one run.
+    Cells (algorithm, dataset) that are `in_distribution` are underlined and never bold, their datasets have a dagger. Rounded half to even.
     """
-    means, best, spreads = _printed(scores, decimals), _best(scores, decimals), _spreads(scores, decimals)
-    lines = [r"\begin{tabular}{l" + "c" * means.shape[1] + "}", r"\toprule"]
-    lines += [" & ".join(["Algorithm", *map(escape, means.columns)]) + r" \\", r"\midrule"]
+    means, spreads = _printed(scores, decimals), _spreads(scores, decimals)
+    best, trained = _best(scores, lower, in_distribution, decimals), {dataset for _, dataset in in_distribution}
+    heads = [escape(name) + (r"$^\dagger$" if name in trained else "") for name in means.columns]
+    lines = [r"\begin{tabular}{l" + "c" * len(means.columns) + "}", r"\toprule"]
+    lines += [" & ".join(["Algorithm", *heads]) + r" \\", r"\midrule"]
     for row in means.index:
         cells = [escape(row)]
         for column in means.columns:
             text = means.loc[row, column]
             text = rf"\textbf{{{text}}}" if best.loc[row, column] else text
-            cells.append(text + (rf" $\pm$ {spreads.loc[row, column]}" if spreads.loc[row, column] else ""))
+            text += rf" $\pm$ {spreads.loc[row, column]}" if spreads.loc[row, column] else ""
+            cells.append(rf"\underline{{{text}}}" if text and (row, column) in in_distribution else text)
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def pairs_to_latex(p: "pd.DataFrame", alpha: float) -> str:
-    """A booktabs tabular of the p-values [n, n], upper triangle; p < alpha in bold."""
+def pairs_to_latex(p: "pd.DataFrame", alpha: float, decimals: int | None = None) -> str:
+    """A booktabs tabular of the p-values [n, n], upper triangle; p < alpha in bold. `decimals`: as a paper prints them."""
     lines = [r"\begin{tabular}{l" + "c" * (len(p) - 1) + "}", r"\toprule"]
     lines += [" & ".join(["", *map(escape, p.columns[1:])]) + r" \\", r"\midrule"]
     for place, row in enumerate(p.index[:-1]):
         cells = [escape(row), *[""] * place]
         for column in p.columns[place + 1 :]:
             value = p.loc[row, column]
-            text = format_p(value).replace("<", "$<$")
+            text = format_p(value, decimals).replace("<", "$<$")
             cells.append(rf"\textbf{{{text}}}" if value < alpha else text)
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def pairs_to_text(p: "pd.DataFrame", alpha: float) -> str:
-    """The p-values [n, n] for a terminal, upper triangle; '*' marks p < alpha."""
+def pairs_to_text(p: "pd.DataFrame", alpha: float, decimals: int | None = None) -> str:
+    """The p-values [n, n] for a terminal, upper triangle; '*' marks p < alpha. `decimals`: as a paper prints them."""
     body = []
     for place, row in enumerate(p.index[:-1]):
-        cells = [format_p(p.loc[row, column]) + ("*" if p.loc[row, column] < alpha else " ") for column in p.columns[place + 1 :]]
+        cells = [format_p(p.loc[row, column], decimals) + ("*" if p.loc[row, column] < alpha else " ") for column in p.columns[place + 1 :]]
         body.append([str(row), *[""] * place, *cells])
     return align([["p", *map(str, p.columns[1:])], *body])
 
 
-def format_p(p: float) -> str:
-    """0.053, 0.0015, 2.2e-06, '<1e-12'; at least two digits that count."""
+def format_p(p: float, decimals: int | None = None) -> str:
+    """0.053, 0.0015, 2.2e-06, '<1e-12': at least two digits that count; or so many decimals."""
     if p != p:
         return "n/a"
+    if decimals is not None:
+        return f"{p:.{decimals}f}"
     if p < SMALLEST_P:
         return "<1e-12"
     if p < 0.001:
@@ -164,17 +183,15 @@ def _spreads(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
     return _grid(scores, "std").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
 
 
-def _best(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
-    """Compared as printed: nobody can see why one of two equal numbers is bold."""
+def _best(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1):
+    """[algorithms, datasets] of bool. Compared as printed: nobody can see why one of two equal numbers is bold."""
     means, printed = matrix(scores), _printed(scores, decimals)
-    return printed.apply(lambda column: column == column[means[column.name].idxmax()])
-
-
-def _cell_text(means: "pd.DataFrame", spreads: "pd.DataFrame", best: "pd.DataFrame", row: str, column: str) -> str:
-    if not means.loc[row, column]:
-        return "-"
-    spread = f" ± {spreads.loc[row, column]}" if spreads.loc[row, column] else ""
-    return f"{means.loc[row, column]}{spread}" + ("*" if best.loc[row, column] else " ")
+    for row, column in in_distribution:
+        if row in means.index and column in means.columns:
+            means.loc[row, column] = float("nan")
+    best = means.min() if lower else means.max()
+    factor = scale(scores)
+    return printed.apply(lambda column: (column == f"{best[column.name] * factor:.{decimals}f}") & means[column.name].notna())
 
 
 def _count_text(counts: "pd.Series") -> str:

@@ -1,0 +1,298 @@
+"""From records to everything that is found. Pure: nothing is read, printed or written here.
+
+records -> roles -> exclude -> failed runs -> select -> audit -> means -> tests over datasets, tests on these datasets -> how firm -> words
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from jaxbed.stats import (
+    audit,
+    choices,
+    failures,
+    missing_cells,
+    new_datasets,
+    paper,
+    ranks,
+    records,
+    report,
+    select,
+    tables,
+    these_datasets,
+)
+from jaxbed.stats import roles as role_file
+from jaxbed.stats import verdict as words
+from jaxbed.stats.options import Options, check
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Analysis(NamedTuple):
+    """Everything found. `results` holds all numbers by name, tables as frames; stats.json is made of it."""
+
+    results: dict
+    scores: "pd.DataFrame"  # tables.summary
+    selected: "pd.DataFrame"  # records, one row per algorithm, run, dataset
+    frame: "pd.DataFrame"  # all records of the metric
+    pairs: "pd.DataFrame | None"  # of the question asked; None where no test was made
+    p: "pd.DataFrame | None"  # [n, n] of the headline test of pairs
+    p_name: str  # which that is
+    mean_ranks: "pd.Series | None"
+    alpha: float
+    chosen: "pd.DataFrame | None"  # select.choose
+    stability: "pd.DataFrame | None"  # bootstrap.intervals, runs resampled
+
+
+def analyse(
+    frame: "pd.DataFrame",
+    options: Options = Options(),  # noqa: B008, a tuple
+    *,
+    roles: "pd.DataFrame | None" = None,
+    table: "pd.DataFrame | None" = None,
+    last: "pd.DataFrame | None" = None,
+) -> Analysis:
+    """Records -> table, audit, tests, words. `roles` as roles.read gives it; `table`: printed means and std; `last`: scores of last epochs.
+
+    No test is made with one algorithm, or epochs picked on the test scores. Raises ValueError as the steps do, and for an unknown metric,
+    dataset or baseline, or, unless missing runs are dropped, an algorithm without any run on one of the datasets.
+    """
+    check(options)
+    unused = [*frame.attrs.get("unused_columns", []), *(roles.attrs.get("unused_columns", []) if roles is not None else [])]
+    warnings = [_warning("UNUSED_COLUMNS", f"columns not used: {', '.join(unused)}")] if unused else []
+    frame, excluded = records.exclude(frame, options.exclude)
+    trained = {}
+    if roles is not None:
+        strange = role_file.unknown(roles, frame)
+        warnings += [_warning("UNKNOWN_ROLES", f"the roles name what the scores do not: {', '.join(strange)}")] if strange else []
+        frame, trained = role_file.apply(frame, roles), role_file.training_data(roles, frame["algorithm"].unique())
+    frame, failed = _without_failed(frame, options, roles)
+    warnings += [_warning("DIVERGED", failures.words(failed, options.missing))] if failed else []
+
+    wanted = _datasets(frame, options)
+    selected = select.apply(frame, options.select, options.metric, wanted, options.ties)
+    if options.datasets in ("all", "strict"):
+        selected = selected[selected["role"] != "val"]  # one dataset may be the validation split of one algorithm and a test set of another
+    selected = selected.reset_index(drop=True)
+    families = role_file.families(frame, wanted)
+    findings = audit.audit(frame, selected, last=last, table=table, training_data=trained, families=families)
+    strict = _strict(selected, trained, findings)
+    if options.datasets == "strict":
+        if not strict or (roles is None and not (selected["role"] == "ood").any()):
+            raise ValueError(
+                "--datasets strict: no dataset is known to be shifted and nobody's training data; name their roles with --roles"
+            )
+        wanted, selected = strict, selected[selected["dataset"].isin(strict)].reset_index(drop=True)
+        families = role_file.families(frame, wanted)
+    selection, chosen, found = _selection(frame if not options.select.startswith("last_n") else _of(frame, options), options)
+    warnings += found
+
+    scores = tables.summary(selected)
+    warnings += _run_warnings(scores)
+    full = tables.matrix(scores).reindex(frame["algorithm"].unique())[[name for name in wanted if name in set(scores["dataset"])]]
+    whole, lost = _complete(full, wanted, options)
+    warnings += lost
+    n, m = full.shape[0], len(whole)
+    if options.baseline is not None and options.baseline not in full.index:
+        raise ValueError(f"--baseline {options.baseline}: no such algorithm; there are {', '.join(full.index)}")
+    guess = next((name for name in ("erm", "ERM") if name in full.index and n > 1), None)
+    options = options._replace(baseline=options.baseline or guess)
+    warnings += _relevant(findings, n, m, options.select)
+
+    results = {
+        "question": options.question,
+        "metric": options.metric,
+        "lower_is_better": options.lower,
+        "algorithms": full.index.tolist(),
+        "datasets": whole,
+        "datasets_strict": strict,
+        "baseline": options.baseline,
+        "alpha": options.alpha,
+        "rope": options.rope if options.rope is not None else 1 / tables.scale(scores),
+        "seed": options.seed,
+        "options": options._asdict(),
+        "selection": selection,
+        "excluded": excluded,
+        "failed": failed,
+        "in_distribution": [[name, dataset] for name, datasets in trained.items() for dataset in datasets if dataset in wanted],
+        "families": families or None,
+        "scores": {"statistic": "mean and std (ddof 1) over runs", "cells": scores},
+        "no_test": None,
+        **dict.fromkeys(("friedman", "floors", "nemenyi", "pairs", "baseline_comparisons", "missing_cells", "these_datasets")),
+        **dict.fromkeys(("sensitivity", "stability", "power", "multiverse", "paper")),
+    }
+    parts = {"pairs": None, "p": None, "p_name": "", "mean_ranks": None, "stability": None}
+    if options.select in select.CHERRY_PICKED and selection["rule"]:
+        results["no_test"] = (
+            f"epochs were cherry-picked on the test scores ({options.select}); the table shows what cannot be reached honestly."
+        )
+    elif n < 2:
+        results["no_test"] = "there is one algorithm; give the scores of another to compare with."
+    else:
+        compared = selected[selected["dataset"].isin(whole)]
+        compared = compared.assign(value=-compared["value"]) if options.lower else compared
+        sets = {"as asked": whole} | ({"strict": strict} if strict and strict != whole and set(strict) <= set(whole) else {})
+        spread = {"frame": frame, "selected": selected, "sets": sets, "suspects": _suspects(findings), "last": last}
+        parts |= _compare(results, full * (-1 if options.lower else 1), compared, options, families, spread, warnings)
+    results["verdict"] = words.sentences(results)
+    results["warnings"] = words.with_cures(warnings)
+    results["versions"] = report.versions()
+    return Analysis(results, scores, selected, _of(frame, options), alpha=options.alpha, chosen=chosen, **parts)
+
+
+def _compare(
+    results: dict, full: "pd.DataFrame", compared: "pd.DataFrame", options: Options, families: dict, spread: dict, warnings: list
+) -> dict:
+    """Fills `results` and `warnings` with the tests of both questions; returns the headline parts of an Analysis. Higher is better here."""
+    matrix = full[results["datasets"]]
+    m = matrix.shape[1]
+    complete = m > 0 and not compared.pivot(index=["algorithm", "run"], columns="dataset", values="value").isna().any(axis=None)
+    parts = {"mean_ranks": ranks.mean_ranks(matrix) if m else None}
+    if full.isna().any(axis=None):
+        results["missing_cells"] = missing_cells.skillings_mack(full, draws=options.permutations, seed=options.seed)
+    if m:
+        results["these_datasets"] = these_datasets.tests(compared, options, complete)
+    if m and not complete:
+        text = "runs are not resampled, nor compared over all datasets at once: that needs every run on every dataset"
+        warnings.append(_warning("INCOMPLETE", text))
+    if m == 1:
+        warnings.append(_warning("ONE_BLOCK", "one dataset is one block: no test over datasets is possible"))
+    if m > 1:
+        found, p, more = new_datasets.tests(matrix, options, {name: families[name] for name in matrix} if families else {}, results["rope"])
+        results |= found
+        firm, fragile, intervals = new_datasets.firmness(matrix, compared, options, complete)
+        results |= firm
+        warnings += more + fragile
+        results["multiverse"] = choices.multiverse(options=options, **spread)
+        results["pairs"] = _with_firmness(results)
+        parts |= {"pairs": results["pairs"], "p": p, "p_name": "permutation test, single step over all pairs", "stability": intervals}
+    these = results["these_datasets"]
+    if options.question == "these-datasets" and these and these["pairs"] is not None:
+        parts |= {"pairs": these["pairs"], "p": these_datasets.p_matrix(these["pairs"], list(matrix.index))}
+        parts["p_name"] = "permutation of runs over all datasets, Holm over all pairs"
+    if options.paper_mode and m > 1:
+        p, friedman = paper.nemenyi(matrix), paper.friedman(matrix)
+        warnings += friedman.pop("warnings")
+        results["paper"] = {"mode": options.paper_mode, **friedman, "nemenyi": {name: p[name].to_dict() for name in p}}
+        parts |= {"p": p, "p_name": "Nemenyi as published: interpolated, within [0.001, 0.9]"}
+    return parts
+
+
+def _with_firmness(results: dict) -> "pd.DataFrame":
+    """The pairs with how often each is significant: stability_share (of run resamples), multiverse_i_better, _j_better, _specifications."""
+    pair, table = new_datasets.PAIR, results["pairs"]
+    if results["stability"]:
+        shares = results["stability"]["pairs"].rename(columns={"significant": "stability_share"})
+        table = table.join(shares.set_index(pair)[["stability_share"]], on=pair)
+    counts = results["multiverse"]["pairs"].set_index(pair)[["specifications", "i_better", "j_better"]]
+    table = table.join(counts.add_prefix("multiverse_"), on=pair)
+    these = results["these_datasets"]
+    if these and these["pairs"] is not None:
+        runs = these["pairs"].set_index(pair)[["cliffs_delta", "a12", "p_holm"]].rename(columns={"p_holm": "p_these_datasets_holm"})
+        table = table.join(runs, on=pair)
+    return table
+
+
+def _without_failed(frame: "pd.DataFrame", options: Options, roles: "pd.DataFrame | None") -> "tuple[pd.DataFrame, list[dict]]":
+    if options.missing == "drop":
+        return failures.drop(frame)
+    if options.missing == "floor":
+        return failures.floor(frame, {} if roles is None else roles.set_index("dataset")["chance"].dropna().to_dict())
+    failures.refuse(frame)
+    return frame, []
+
+
+def _of(frame: "pd.DataFrame", options: Options) -> "pd.DataFrame":
+    return frame[frame["metric"] == options.metric]
+
+
+def _datasets(frame: "pd.DataFrame", options: Options) -> list[str]:
+    metric, text = options.metric, options.datasets
+    rows = _of(frame, options)
+    if rows.empty:
+        raise ValueError(f"--metric {metric}: not recorded; there are {', '.join(sorted(frame['metric'].unique()))}")
+    if text in ("all", "strict"):
+        names = rows.loc[rows["role"] != "val", "dataset"].unique().tolist()
+        if not names:
+            raise ValueError(f"{metric} was recorded on validation splits only; evaluate a test set, or name the split with --datasets")
+        return names
+    known = rows["dataset"].unique().tolist()
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    strange = [name for name in names if name not in known]
+    if strange or not names:
+        raise ValueError(f"--datasets {text}: no {metric} on {', '.join(map(repr, strange)) or 'nothing'}; there are {', '.join(known)}")
+    return names
+
+
+def _strict(selected: "pd.DataFrame", trained: dict, findings: list[dict]) -> list[str]:
+    """Datasets that are shifted (where roles say so), nobody's training data, and on which no epoch was selected."""
+    shifted = selected["role"] == "ood"
+    names = (selected[shifted] if shifted.any() else selected)["dataset"].unique().tolist()
+    own = {dataset for datasets in trained.values() for dataset in datasets}
+    own |= {finding["dataset"] for finding in findings if finding["code"] == "VAL_IS_TEST"}
+    return [name for name in names if name not in own]
+
+
+def _complete(full: "pd.DataFrame", wanted: list[str], options: Options) -> tuple[list[str], list[dict]]:
+    """The datasets that all algorithms have, and a warning for the others; ValueError where those are not to be left out.
+
+    A cell without any run cannot be ranked, and leaving it out in silence would compare algorithms on different datasets.
+    """
+    full = full.reindex(columns=wanted)
+    lost = [(name, dataset) for name in full.index for dataset in wanted if full.loc[name].isna()[dataset]]
+    complete = [dataset for dataset in wanted if full[dataset].notna().all()]
+    if not lost:
+        return complete, []
+    listed = "; ".join(f"{name} on {dataset}" for name, dataset in lost[:8]) + (f"; and {len(lost) - 8} more" if len(lost) > 8 else "")
+    if options.missing == "drop":
+        text = f"no run of {listed}: {len(wanted) - len(complete)} datasets are left out of the tests; Skillings-Mack uses all cells"
+        return complete, [_warning("MISSING", text)]
+    cure = f"--datasets {','.join(complete)} keeps those that all have" if complete else "no dataset is common to all algorithms"
+    raise ValueError(
+        f"no run has {options.metric} for {listed}. Evaluate it; or {cure}; or test without them with --missing drop; "
+        f"or leave the algorithm out with --exclude {lost[0][0]}"
+    )
+
+
+def _selection(frame: "pd.DataFrame", options: Options) -> "tuple[dict, pd.DataFrame | None, list[dict]]":
+    """What stats.json tells about the chosen epochs, their table, and warnings."""
+    rule, with_epochs = options.select, frame[frame["epoch"].notna()]
+    if with_epochs.empty:
+        return {"rule": None, "text": "none, the scores came without epochs and are used as they stand", "runs": []}, None, []
+    chosen = select.choose(frame, rule, options.ties)
+    tied, total = int((chosen["tied_epochs"] > 1).sum()), len(chosen)
+    warnings = []
+    if rule in select.CHERRY_PICKED:
+        warnings.append(_warning("CHERRY_PICKED", f"{rule} looks the epoch up in the test scores: a bound, not a result"))
+    if tied:
+        taken = "their mean was taken" if options.ties == "mean" else f"the {options.ties} was taken"
+        warnings.append(_warning("TIED_SELECTION", f"{tied} of {total} choices had several epochs with the best score; {taken}"))
+    ends = with_epochs.groupby(["algorithm", "run"])["epoch"].max()
+    if ends.nunique() > 1:
+        spans = ends.groupby("algorithm").agg(["min", "max"])
+        listed = ", ".join(f"{name} {row['min']:g} to {row['max']:g}" for name, row in spans.iterrows())
+        warnings.append(_warning("UNEQUAL_EPOCHS", f"the runs end at different epochs: {listed}"))
+    text = f"{rule}, {total} choices, {tied} of them tied" + (" (CHERRY-PICKED on the test scores)" if rule in select.CHERRY_PICKED else "")
+    return {"rule": rule, "text": text, "ties": options.ties, "tied_choices": tied, "runs": chosen}, chosen, warnings
+
+
+def _run_warnings(scores: "pd.DataFrame") -> list[dict]:
+    single = scores.loc[scores["n"] == 1, "algorithm"].unique()
+    return [_warning("ONE_RUN", f"one run only, so no std: {', '.join(single)}")] if len(single) else []
+
+
+def _relevant(findings: list[dict], n: int, m: int, rule: str) -> list[dict]:
+    """Without those about tests that are not made, and about groups that nothing was selected by."""
+    blocks = {"FEW_BLOCKS", "DEPENDENT_BLOCKS"} if n < 2 or m < 2 else set()
+    groups = set() if select.parse(rule)[0] in select.BY_GROUPS else {"SMALL_GROUP"}
+    return [finding for finding in findings if finding["code"] not in blocks | groups]
+
+
+def _suspects(findings: list[dict]) -> list[tuple[str, int]]:
+    """Outliers, and of equal runs all but the first."""
+    outliers = [(finding["algorithm"], finding["run"]) for finding in findings if finding["code"] == "OUTLIER_RUN"]
+    copies = [(run["algorithm"], run["run"]) for finding in findings if finding["code"] == "DUPLICATE_RUN" for run in finding["runs"][1:]]
+    return outliers + copies
+
+
+def _warning(code: str, text: str) -> dict:
+    return {"code": code, "text": text}

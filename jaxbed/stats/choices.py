@@ -1,0 +1,99 @@
+"""Other choices that could have been made in good faith: the specifications of the multiverse, and their tests.
+
+Selection rule x which runs x which datasets x test; see `sensitivity.multiverse`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jaxbed.stats import new_datasets, pairwise, permutation, ranks, select, sensitivity, tables, these_datasets
+from jaxbed.stats.options import Options
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DRAWS = 20_000
+RULES = ("best_val", "last")
+
+
+def multiverse(
+    frame: "pd.DataFrame",
+    selected: "pd.DataFrame",
+    options: Options,
+    sets: Mapping[str, Sequence[str]],
+    suspects: Iterable[tuple[str, int]],
+    last: "pd.DataFrame | None",
+) -> dict:
+    """The table of all specifications, how often each pair differs, and the choices that were varied.
+
+    `selected` as chosen now; `sets` names sets of datasets; `suspects` are runs that the audit doubts; `last`: the same runs averaged over
+    their last epochs. Selection rules are varied where epochs are known, other rules only where they can be applied.
+    """
+    import pandas as pd
+
+    algorithms, sign = selected["algorithm"].unique().tolist(), -1 if options.lower else 1
+    specifications, varied = [], {"selection": [], "runs": [], "datasets": list(sets)}
+    for rule, scores in _selections(frame, selected, options, last).items():
+        varied["selection"].append(rule)
+        for policy, rows in _run_policies(scores, set(suspects)).items():
+            varied["runs"] = list(dict.fromkeys([*varied["runs"], policy]))
+            matrix = sign * tables.matrix(tables.summary(rows)) if len(rows) else pd.DataFrame()
+            for name, datasets in sets.items():
+                if set(datasets) <= set(matrix.columns) and set(algorithms) <= set(matrix.index):
+                    part = matrix.loc[algorithms, list(datasets)]
+                    if part.shape[1] > 1 and part.notna().all(axis=None):
+                        specifications.append(({"selection": rule, "runs": policy, "datasets": name}, part))
+    functions = tests(options, len(algorithms))
+    table = sensitivity.multiverse(specifications, functions, options.alpha).dropna(subset="p")
+    return {
+        "specifications": len(specifications) * len(functions),
+        "varied": {**varied, "test": list(functions)},
+        "pairs": sensitivity.agreement(table),
+        "table": table,
+    }
+
+
+def tests(options: Options, n: int) -> "dict[str, Callable[[pd.DataFrame], pd.DataFrame]]":
+    """Name -> matrix -> p [n, n]; 'control z + Holm' has p for pairs with the baseline only. For two algorithms those that are exact."""
+    functions = {"permutation": lambda matrix: permutation.test(matrix, draws=DRAWS, seed=options.seed).pairs}
+    functions["wilcoxon + Holm"] = partial(_pairwise, column="p_wilcoxon_holm")
+    if n > 2:
+        functions["Nemenyi"] = ranks.nemenyi
+        functions |= {f"{name} + Holm": partial(_pairwise, column=f"p_{name}_holm") for name in ("z", "conover")}
+        if options.baseline is not None:
+            functions["control z + Holm"] = partial(new_datasets.control, baseline=options.baseline)
+    return functions
+
+
+def _pairwise(matrix: "pd.DataFrame", column: str) -> "pd.DataFrame":
+    return these_datasets.p_matrix(pairwise.pairs(matrix), list(matrix.index), column)
+
+
+def _selections(frame: "pd.DataFrame", selected: "pd.DataFrame", options: Options, last: "pd.DataFrame | None") -> dict:
+    if last is not None:
+        return {"as given": selected, "last epochs": last[last["metric"] == options.metric]}
+    epochs = frame[frame["epoch"].notna()].groupby(["algorithm", "run"])["epoch"].nunique()
+    if epochs.empty:
+        return {"as given": selected}
+    found, datasets = {options.select: selected}, selected["dataset"].unique()
+    for rule in (*RULES, f"last_n:{max(2, min(30, int(epochs.min()) // 2))}"):
+        if rule not in found:
+            try:
+                found[rule] = select.apply(frame, rule, options.metric, datasets, options.ties)
+            except ValueError:  # no validation split, too few epochs, an epoch not evaluated: not a choice for these records
+                continue
+    return found
+
+
+def _run_policies(scores: "pd.DataFrame", suspects: set) -> "dict[str, pd.DataFrame]":
+    """All runs; without those that the audit doubts; equally many of each algorithm, the first."""
+    found = {"all": scores}
+    doubted = [pair in suspects for pair in zip(scores["algorithm"], scores["run"], strict=True)]
+    if any(doubted):
+        found["without doubtful runs"] = scores[[not doubt for doubt in doubted]]
+    place = scores.groupby("algorithm")["run"].rank(method="dense")
+    fewest = place.groupby(scores["algorithm"]).max().min()
+    if (place > fewest).any():
+        found[f"{fewest:g} runs each"] = scores[place <= fewest]
+    return found

@@ -1,0 +1,81 @@
+"""Runs that failed: diverged, cut short, or lacking a score. Named, and left out or counted as guessing; never imputed.
+
+drop   the mean of the runs that are left flatters an algorithm that often fails: their number stands beside every cell
+floor  a failed run scores what guessing would, a sensitivity analysis
+fail   refuses, the default
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUN = ["algorithm", "run"]
+POLICIES = ("drop", "floor", "fail")
+
+
+def find(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """algorithm, run, epoch, status: the runs that diverged or were truncated, and the first epoch (NaN without epochs) marked so."""
+    bad = frame[frame["status"].isin(["diverged", "truncated"])]
+    return bad.groupby(RUN, as_index=False).agg(epoch=("epoch", "min"), status=("status", "min"))
+
+
+def drop(frame: "pd.DataFrame") -> "tuple[pd.DataFrame, list[dict]]":
+    """The records less all runs that diverged or were truncated and all missing scores, and those runs with the epoch at which they did.
+
+    Raises ValueError if an algorithm would vanish altogether.
+    """
+    failed = find(frame)
+    gone = frame[RUN].merge(failed[RUN], on=RUN, how="left", indicator=True)["_merge"].eq("both").to_numpy()
+    kept = frame[~gone & (frame["status"] != "missing").to_numpy()]
+    for algorithm in frame["algorithm"].unique():
+        if not (kept["algorithm"] == algorithm).any():
+            raise ValueError(
+                f"all runs of {algorithm!r} diverged: nothing is left to average; leave it out with --exclude {algorithm}, and report it"
+            )
+    return kept, failed.to_dict("records")
+
+
+def floor(frame: "pd.DataFrame", chance: dict[str, float]) -> "tuple[pd.DataFrame, list[dict]]":
+    """The records with every test score of a failed run, and every score that is missing at all epochs, at `chance`, 0 if unknown.
+
+    Such scores have no epoch, and no rule chooses among them. Returns the failed runs too. Only for scores where higher is better.
+    """
+    import pandas as pd
+
+    failed, cell = find(frame), [*RUN, "dataset", "metric"]
+    gone = frame[RUN].merge(failed[RUN], on=RUN, how="left", indicator=True)["_merge"].eq("both").to_numpy()
+    kept = frame[~gone & (frame["status"] != "missing").to_numpy()]
+    lost = frame.drop_duplicates(cell).merge(kept[cell].drop_duplicates(), on=cell, how="left", indicator=True)
+    lost = lost[(lost.pop("_merge") == "left_only") & (lost["role"] != "val")]
+    guessed = lost["dataset"].map(chance).astype(float).fillna(0.0)
+    nan = float("nan")
+    lost = lost.assign(value=guessed, status="ok", epoch=nan, n_correct=nan, n_total=nan)
+    return pd.concat([kept, lost], ignore_index=True), failed.to_dict("records")
+
+
+def refuse(frame: "pd.DataFrame") -> None:
+    """Raises ValueError where a run failed or a score is marked missing."""
+    bad = find(frame)
+    if len(bad):
+        names = "; ".join(
+            f"{row.algorithm!r} run {row.run}" + ("" if row.epoch != row.epoch else f" at epoch {row.epoch:g}") for row in bad.itertuples()
+        )
+        raise ValueError(
+            f"{'diverged' if (bad['status'] == 'diverged').all() else 'diverged or truncated'}: {names}. A mean without them flatters the "
+            "algorithm: use --missing drop to leave these runs out and say so, or --missing floor to count them as guessing"
+        )
+    lost = frame[frame["status"] == "missing"]
+    if len(lost):
+        row = lost.iloc[0]
+        raise ValueError(
+            f"{len(lost)} missing score(s), first {row['metric']} of {row['algorithm']!r} run {row['run']} on {row['dataset']!r}; "
+            "measure it, or use --missing drop"
+        )
+
+
+def words(failed: list[dict], policy: str) -> str:
+    names = ", ".join(f"{run['algorithm']} run {run['run']} ({run['status']})" for run in failed)
+    if policy == "drop":
+        return f"left out because they failed: {names}. The means flatter these algorithms"
+    return f"counted as guessing because they failed: {names}"

@@ -1,0 +1,64 @@
+"""Results as files: stats.json, scores.csv, pairs.csv, LaTeX tables, figures, report.html. Same results, same bytes."""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxbed.stats import paper, tables
+
+if TYPE_CHECKING:
+    from jaxbed.stats.analysis import Analysis
+
+NAMES = ("stats.json", "scores.csv", "pairs.csv", "report.html")
+
+
+def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
+    """Writes everything into `out` and returns the paths. `facts`: how it came about (command, inputs), for stats.json and the page.
+
+    Without a test, files of pairs left by an earlier call are removed: they would belong to other scores.
+    """
+    from jaxbed.stats import document, figures, html
+
+    out, results = Path(out), analysis.results
+    (out / "tables").mkdir(parents=True, exist_ok=True)
+    _write_text(out / "stats.json", to_json({**facts, **results}))
+    tables.to_csv(analysis.scores, out / "scores.csv")
+    trained = {tuple(cell) for cell in results["in_distribution"]}
+    _write_text(out / "tables" / "scores.tex", tables.to_latex(analysis.scores, lower=results["lower_is_better"], in_distribution=trained))
+    written = [out / "stats.json", out / "scores.csv", out / "tables" / "scores.tex"]
+    for_pairs = [out / "pairs.csv", out / "tables" / "pairs.tex"]
+    if analysis.p is None:
+        for path in for_pairs:
+            path.unlink(missing_ok=True)
+    else:
+        tables.to_csv(analysis.pairs, for_pairs[0])
+        _write_text(for_pairs[1], tables.pairs_to_latex(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None))
+        written += for_pairs
+    drawn = figures.draw(out, analysis)
+    written += [path for figure in drawn for path in figure.files]
+    _write_text(out / "report.html", html.page(document.build(analysis, drawn, facts)))
+    return [*written, out / "report.html"]
+
+
+def to_json(results: dict) -> str:
+    """Strict JSON, the same bytes for the same results; frames become lists of rows; NaN and the infinities, which JSON lacks, strings."""
+    return json.dumps(_plain(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value):
+    if hasattr(value, "to_dict"):  # a frame
+        value = value.to_dict("records")
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # a NumPy scalar
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
+    return value
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,183 @@
+"""Question 1: would the algorithms differ on another dataset of this kind? Blocks are datasets, one mean over runs in each cell.
+
+Brings together `ranks`, `permutation`, `pairwise`, `bayes`, `missing_cells`, `power`, `sensitivity` for one matrix, higher is better.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jaxbed.stats import bayes, bootstrap, pairwise, permutation, power, ranks, sensitivity
+from jaxbed.stats.options import Options
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAIR = ["algorithm_i", "algorithm_j"]
+RESAMPLES = 2000  # of runs
+FEWER_RESAMPLES = 500  # where each takes a call
+APPROXIMATE = 0.2  # relative difference of two p-values that is worth a word
+
+
+def tests(matrix: "pd.DataFrame", options: Options, families: Mapping[str, str], rope: float) -> "tuple[dict, pd.DataFrame, list[dict]]":
+    """Results by name, p of all pairs [n, n] (permutation, single step) and warnings.
+
+    friedman          ranks.friedman with p, the headline, and how it was found; with families of datasets they are the blocks
+    floors            smallest attainable p of every test
+    pairs             pairwise.pairs with p_permutation, p_nemenyi, and bayes' p_i, p_rope, p_j (bayes_*) and win probability (win_*)
+    baseline          pairwise.pairs against the baseline with p_permutation, or None
+    nemenyi           critical difference
+    """
+    friedman = ranks.friedman(matrix)
+    warnings = friedman.pop("warnings")
+    found = permutation.test(matrix, baseline=options.baseline, families=families or None, draws=options.permutations, seed=options.seed)
+    closed = friedman["p_exact"]
+    if closed == closed and not families:
+        friedman |= {"p": closed, "p_method": "exact", "p_standard_error": 0.0}
+    else:
+        friedman |= {"p": found.p, "p_method": found.method, "p_standard_error": found.standard_error}
+    friedman |= {"draws": found.draws, "seed": found.seed, "blocks": found.blocks, "families": families or None}
+    n, m = matrix.shape
+    warnings += _approximate(friedman, n) + _floors(n, found.blocks, options.alpha, options.baseline is not None)
+    results = {
+        "friedman": friedman,
+        "floors": permutation.smallest_p(n, found.blocks),
+        "nemenyi": {
+            "test": "Nemenyi, all pairs, studentized range with infinite degrees of freedom",
+            "critical_difference": ranks.critical_difference(n, m, options.alpha),
+            "smallest_possible_p": ranks.smallest_p(n, m),
+        },
+        "pairs": _pairs(matrix, found.pairs, options.seed, rope),
+        "baseline_comparisons": None,
+    }
+    if options.baseline is not None:
+        against = pairwise.pairs(matrix, options.baseline)
+        results["baseline_comparisons"] = against.assign(p_permutation=against["algorithm_i"].map(found.baseline))
+    return results, found.pairs, warnings
+
+
+def firmness(
+    matrix: "pd.DataFrame", compared: "pd.DataFrame", options: Options, complete: bool
+) -> "tuple[dict, list[dict], pd.DataFrame | None]":
+    """Would the answer stand with other runs, without one algorithm or dataset, and with how many datasets would it come out?
+
+    `compared` holds the selected scores, higher is better. Pairs are judged by Nemenyi here (a single one exactly), comparisons with the
+    baseline by z with Holm's adjustment. Returns results by name, the warnings POOL and FRAGILE, and bootstrap.intervals (None where a
+    run lacks a dataset).
+    """
+    results, warnings, intervals = {}, [], None
+    algorithms_out = sensitivity.without_each_algorithm(matrix, nemenyi, options.alpha)
+    datasets_out = sensitivity.without_each_dataset(matrix, nemenyi, options.alpha)
+    warnings += sensitivity.findings(algorithms_out, datasets_out)
+    results["sensitivity"] = {
+        "test": "Nemenyi, of two algorithms exact",
+        "without_each_algorithm": algorithms_out,
+        "without_each_dataset": datasets_out,
+        "friedman_without_each_dataset": sensitivity.omnibus_without_each_dataset(matrix) if matrix.shape[1] > 2 else None,
+    }
+    results["stability"] = None
+    if complete and compared.groupby("algorithm")["run"].nunique().max() > 1:
+        resamples = bootstrap.resample(compared, RESAMPLES, options.seed)
+        both = bootstrap.resample(compared, RESAMPLES, options.seed, datasets=True)
+        intervals, stability = (
+            bootstrap.intervals(compared, resamples),
+            bootstrap.stability(resamples, None if len(matrix) > 2 else nemenyi, options.alpha, FEWER_RESAMPLES),
+        )
+        warnings += bootstrap.findings(stability)
+        results["stability"] = {
+            "resamples": RESAMPLES,
+            "seed": options.seed,
+            "runs_resampled": intervals,
+            "runs_and_datasets_resampled": bootstrap.intervals(compared, both),
+            "differences": bootstrap.differences(compared, both),
+            "pairs": stability,
+            "baseline_comparisons": _control_stability(resamples, options),
+        }
+    results["power"] = _power(compared, options) if (matrix.round(ranks.DECIMALS).std() > 0).sum() > 1 else None
+    return results, warnings, intervals
+
+
+def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
+    """p [n, n] of ranks.nemenyi; exact for two algorithms, where Nemenyi's is too small."""
+    return ranks.nemenyi(matrix) if len(matrix) > 2 else permutation.test(matrix).pairs
+
+
+def control(matrix: "pd.DataFrame", baseline: str) -> "pd.DataFrame":
+    """p [n, n] of z against the baseline with Holm's adjustment; NaN for pairs without it."""
+    import numpy as np
+    import pandas as pd
+    from scipy import stats
+
+    means = ranks.mean_ranks(matrix)
+    n, m = matrix.shape
+    others = [name for name in matrix.index if name != baseline]
+    z = (means[others] - means[baseline]).abs() / np.sqrt(n * (n + 1) / (6 * m))
+    adjusted = pairwise.holm(2 * stats.norm.sf(z))
+    p = pd.DataFrame(np.nan, index=matrix.index, columns=matrix.index)
+    p.loc[others, baseline] = p.loc[baseline, others] = adjusted
+    return p
+
+
+def _pairs(matrix: "pd.DataFrame", p: "pd.DataFrame", seed: int, rope: float) -> "pd.DataFrame":
+    table = pairwise.pairs(matrix)
+    of_nemenyi = ranks.nemenyi(matrix)
+    cells = list(table[PAIR].itertuples(index=False, name=None))
+    table.insert(5, "p_permutation", [p.loc[cell] for cell in cells])
+    table.insert(6, "p_nemenyi", [of_nemenyi.loc[cell] for cell in cells])
+    signed = bayes.signed_rank(matrix, rope, seed=seed).set_index(PAIR).add_prefix("bayes_")
+    wins = bayes.win_probabilities(matrix, rope, seed=seed).rename(columns={"p": "win_p", "p_low": "win_low", "p_high": "win_high"})
+    return table.join(signed, on=PAIR).join(wins.set_index(PAIR), on=PAIR)
+
+
+def _control_stability(resamples: bootstrap.Resamples, options: Options) -> "pd.DataFrame | None":
+    """As bootstrap.stability, for the comparisons with the baseline by `control`."""
+    import numpy as np
+    import pandas as pd
+
+    if options.baseline is None:
+        return None
+    n, m = resamples.means.shape[1:]
+    means, place = bootstrap.rank(resamples.means).mean(axis=2), resamples.algorithms.index(options.baseline)
+    z = np.abs(np.delete(means, place, axis=1) - means[:, [place]]) / np.sqrt(n * (n + 1) / (6 * m))
+    share = power.holm_rejects(z[:, :, None], options.alpha)[:, :, 0].mean(axis=0)
+    others = [name for name in resamples.algorithms if name != options.baseline]
+    table = pd.DataFrame({"algorithm_i": others, "algorithm_j": options.baseline, "significant": share})
+    return table.assign(fragile=table["significant"].between(*bootstrap.FRAGILE))
+
+
+def _power(compared: "pd.DataFrame", options: Options) -> dict:
+    model = power.fit(compared)
+    runs = int(compared.groupby(["algorithm", "dataset"]).size().min())
+    curves = power.curves(model, runs, options.baseline, alpha=options.alpha, seed=options.seed)
+    return {
+        "effects": model.effects.to_dict(),
+        "interaction_std": model.interaction,
+        "run_std": model.run,
+        "runs": runs,
+        "datasets_needed": power.datasets_needed(curves),
+        "detectable_per_dataset": power.per_dataset(compared, alpha=options.alpha),
+        "runs_needed": power.runs_needed(compared, alpha=options.alpha),
+    }
+
+
+def _approximate(friedman: dict, n: int) -> list[dict]:
+    p, f = friedman["p"], friedman["p_f_moment"]
+    if n == 2 or f != f or friedman["families"] or abs(f - p) <= max(APPROXIMATE * p, 3 * friedman["p_standard_error"]):
+        return []
+    return [{"code": "APPROX", "text": f"the F approximation gives p = {f:.3g}, {friedman['p_method']} {p:.3g}"}]
+
+
+def _floors(n: int, blocks: int, alpha: float, with_baseline: bool) -> list[dict]:
+    words = {
+        "friedman_exact": "Friedman's test",
+        "permutation_pairs": "the permutation test of all pairs",
+        "nemenyi": "Nemenyi",
+        "wilcoxon": "Wilcoxon for one pair",
+        "wilcoxon_holm_pairs": "Wilcoxon + Holm over all pairs",
+        "wilcoxon_holm_baseline": "Wilcoxon + Holm against the baseline",
+    }
+    floors = permutation.smallest_p(n, blocks)
+    high = {words[name]: p for name, p in floors.items() if name in words and p >= alpha and (with_baseline or "baseline" not in name)}
+    if not high:
+        return []
+    listed = "; ".join(f"{name} ({p:.3g})" for name, p in high.items())
+    return [{"code": "FLOOR", "text": f"cannot give p < {alpha:g} with {blocks} blocks and {n} algorithms, whatever the scores: {listed}"}]

@@ -1,0 +1,104 @@
+"""What can be asked of `jaxbed stats`, and its command line."""
+
+import argparse
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jaxbed.stats import failures, select
+
+QUESTIONS = ("new-datasets", "these-datasets")
+
+
+class Options(NamedTuple):
+    """Settings of one analysis; the command line has one option for each."""
+
+    question: str = "new-datasets"
+    metric: str = "accuracy"
+    lower: bool = False  # lower is better
+    select: str = "best_val"
+    ties: str = "mean"
+    datasets: str = "all"
+    exclude: tuple[str, ...] = ()
+    missing: str = "fail"
+    baseline: str | None = None
+    alpha: float = 0.05
+    rope: float | None = None  # in the unit of the metric; None: one point
+    permutations: int = 100_000
+    seed: int = 0
+    paper_mode: str | None = None
+
+
+def parse(argv: Sequence[str]) -> tuple[Options, argparse.Namespace]:
+    """The options, and the paths: paths, roles, table, last_scores, out."""
+    arguments = _parser().parse_args(list(argv))
+    values = {name: getattr(arguments, name) for name in Options._fields}
+    return Options(**values | {"exclude": tuple(arguments.exclude)}), arguments
+
+
+def check(options: Options) -> None:
+    """Raises ValueError for a value that is out of range."""
+    select.parse(options.select)
+    for name, allowed in (
+        ("question", QUESTIONS),
+        ("ties", select.TIES),
+        ("missing", failures.POLICIES),
+        ("paper_mode", (None, "biasbed")),
+    ):
+        if getattr(options, name) not in allowed:
+            listed = ", ".join(map(str, allowed))
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: allowed are {listed}")
+    if not 0 < options.alpha < 1:
+        raise ValueError(f"--alpha {options.alpha:g} is no error rate; give a number between 0 and 1, e.g. 0.05")
+    if options.rope is not None and not options.rope >= 0:
+        raise ValueError(f"--rope {options.rope:g} is no difference; give 0 or more, in the unit of the metric")
+    if options.permutations < 100:
+        raise ValueError(f"--permutations {options.permutations}: p could not fall below 1/{options.permutations + 1}; give at least 100")
+    if options.seed < 0:
+        raise ValueError(f"--seed {options.seed}: give 0 or more")
+    if options.lower and options.missing == "floor":
+        raise ValueError("--missing floor is for scores where higher is better; use --missing drop with --lower")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxbed stats",
+        description="Which algorithm is really better? Score table, audit of the runs, tests, and how firm the answer is.",
+    )
+    add, default = parser.add_argument, Options()
+    add("paths", nargs="+", metavar="PATH", help="workdirs, or CSV/Parquet files with the columns algorithm,run,dataset,accuracy")
+    add("--out", metavar="DIR", help="write report.html, stats.json, scores.csv, pairs.csv, tables, figures there (default: print only)")
+    ask = parser.add_argument_group("the question")
+    ask.add_argument(
+        "--question", default=default.question, choices=QUESTIONS,
+        help="new-datasets: would the algorithms differ on another dataset? these-datasets: do they on these, with other seeds?",
+    )  # fmt: skip
+    ask.add_argument("--baseline", metavar="NAME", help="compare all others with it (default erm or ERM, where present)")
+    ask.add_argument("--metric", default=default.metric, help="the measure to compare (default accuracy)")
+    side = ask.add_mutually_exclusive_group()
+    side.add_argument("--higher-is-better", dest="lower", action="store_false", default=False, help="the default")
+    side.add_argument("--lower", dest="lower", action="store_true", help="lower values of the metric are better")
+    ask.add_argument(
+        "--datasets", default=default.datasets, metavar="A,B|all|strict",
+        help="all: those whose role is not 'val' (default); strict: shifted, nobody's training data, not used for selection",
+    )  # fmt: skip
+    ask.add_argument("--roles", metavar="CSV", help="dataset,role,family,size,trained_on,chance: what the datasets are")
+    runs = parser.add_argument_group("epochs and runs")
+    runs.add_argument("--select", default=default.select, metavar="RULE", help=f"{', '.join(select.ALLOWED)} (default best_val)")
+    runs.add_argument("--ties", default=default.ties, choices=select.TIES, help="epochs that tie: mean of their scores (default), or one")
+    runs.add_argument(
+        "--exclude", action="append", default=[], metavar="ALGORITHM:RUN,RUN", help="runs to leave out; repeatable; without :RUN all"
+    )
+    runs.add_argument(
+        "--missing", default=default.missing, choices=failures.POLICIES, help="failed runs: leave out, count as chance, refuse"
+    )
+    runs.add_argument("--table", metavar="CSV", help="a printed table algorithm,dataset,mean,std to check against the runs")
+    runs.add_argument("--last-scores", metavar="CSV", help="scores of the same runs averaged over their last epochs, for the audit")
+    test = parser.add_argument_group("the tests")
+    test.add_argument("--alpha", type=float, default=default.alpha, help="error rate (default 0.05)")
+    test.add_argument(
+        "--rope", type=float, metavar="X", help="a difference that does not matter, in the unit of the metric (default 1 point)"
+    )
+    test.add_argument("--permutations", type=int, default=default.permutations, metavar="N", help="random orders (default 100000)")
+    test.add_argument("--seed", type=int, default=default.seed, help="of permutations and resamples (default 0)")
+    test.add_argument("--paper-mode", choices=("biasbed",), help="test as a paper did, to check its tables; never for new results")
+    return parser

@@ -1,0 +1,449 @@
+"""The whole of `jaxbed stats`: published tables from the command, every warning, both questions, selection rules, files."""
+
+import json
+import math
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jaxbed.stats import audit, bootstrap, criteria, failures, main, new_datasets, records, report, roles, select, tables
+from jaxbed.stats.analysis import Analysis, analyse
+from jaxbed.stats.options import Options, parse
+
+ROLES = """dataset,role,family,size,trained_on
+ImageNet1k,test,,,all except Stylized_ERM
+Silhouette,ood,,160,
+Edge,ood,,160,
+Sketch,ood,,800,
+CueConflict,ood,,,
+ImageNetA,ood,,,
+ImageNetR,ood,,,
+ImageNetStylized,ood,,,Stylized_ERM
+DeepAugCAE,ood,,,DeepAugCAE_ERM
+DeepAugEDSR,ood,,,DeepAugEDSR_ERM
+"""
+STRICT = "ImageNet1k,Silhouette,Edge,Sketch,CueConflict,ImageNetA,ImageNetR"
+
+
+def scores(algorithms: int = 4, datasets: int = 8, runs: int = 4, lift: float = 0.0, seed: int = 0) -> pd.DataFrame:
+    """Random scores without epochs; the first algorithm is better by `lift`."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (f"a{a}", run, f"d{d}", "accuracy", round(30 + 5 * d + rng.normal() + (a == 0) * lift, 3))
+        for a in range(algorithms)
+        for run in range(runs)
+        for d in range(datasets)
+    ]
+    return records.check(pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "metric", "value"]), "made")
+
+
+def curves(rng: np.random.Generator, algorithms: int = 2, runs: int = 3, epochs: int = 12, n_conflicting: int = 20) -> pd.DataFrame:
+    """Records with epochs: a validation split with groups, and six test sets."""
+    rows = []
+    for a in range(algorithms):
+        for run in range(runs):
+            for epoch in range(1, epochs + 1):
+                key = (f"a{a}", run, epoch)
+                aligned, conflicting = rng.integers(60, 95) / 95, rng.integers(2, n_conflicting) / n_conflicting
+                rows += [(*key, "val", "val", "accuracy", rng.integers(3, 9) / 10, 115.0)]
+                rows += [(*key, "val", "val", "aligned", aligned, 95.0), (*key, "val", "val", "conflicting", conflicting, n_conflicting)]
+                rows += [(*key, f"s{d}", "ood", "accuracy", rng.random() + 0.3 * a, np.nan) for d in range(6)]
+    columns = ["algorithm", "run", "epoch", "dataset", "role", "metric", "value", "n_total"]
+    return records.check(pd.DataFrame(rows, columns=columns), "made")
+
+
+def codes(found: Analysis) -> set[str]:
+    return {warning["code"] for warning in found.results["warnings"]}
+
+
+def write_roles(tmp_path, text: str):
+    path = tmp_path / "roles.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def biasbed(shared_data):
+    return shared_data / "biasbed_tables"
+
+
+@pytest.fixture(scope="module")
+def known(biasbed, tmp_path_factory) -> Analysis:
+    """The published runs with all that is known about them: within 20 s of processor time."""
+    start = time.process_time()
+    path = write_roles(tmp_path_factory.mktemp("roles"), ROLES)
+    found = analyse(
+        records.load([biasbed / "best_validation.csv"]),
+        roles=roles.read(path),
+        table=records.read_table(biasbed / "table2_best_validation_mean_std.csv"),
+        last=records.load([biasbed / "last_30_epochs.csv"]),
+    )
+    assert time.process_time() - start < 20
+    return found
+
+
+# ---- the published tables
+
+
+def test_the_audit_finds_what_is_known_of_the_published_runs(known):
+    found = {}
+    for warning in known.results["warnings"]:
+        found.setdefault(warning["code"], []).append(warning)
+    assert [run["run"] for run in found["DUPLICATE_RUN"][0]["runs"]] == [1, 4] and "pAdaIN run 1" in found["DUPLICATE_RUN"][0]["text"]
+    assert found["UNEQUAL_RUNS"][0]["runs"]["DeepAugCAE_ERM"] == 9
+    assert {"ImageNet1k", "DeepAugCAE", "DeepAugEDSR"} == {warning["dataset"] for warning in found["VAL_IS_TEST"]}
+    assert {warning["algorithm"] for warning in found["TABLE_MISMATCH"]} == {"DeepAugCAE_ERM", "pAdaIN"}
+    (hidden,) = found["HIDDEN_RUN"]
+    assert hidden["algorithm"] == "DeepAugCAE_ERM" and hidden["scores"]["DeepAugCAE"] == pytest.approx(45.2, abs=0.5)
+    assert len(found["IN_DISTRIBUTION"]) == 4 and "GRANULARITY" not in found  # the sizes given are those of the images
+    assert all(warning["cure"] for warning in known.results["warnings"])
+    assert known.results["datasets_strict"] == ["Silhouette", "Edge", "Sketch", "CueConflict", "ImageNetA", "ImageNetR"]
+
+
+def test_both_answers_of_the_published_runs(known):
+    results = known.results
+    against = results["baseline_comparisons"].set_index("algorithm_i")
+    assert results["baseline"] == "ERM" and against.loc["DeepAugCAE_ERM", "p_z_holm"] == pytest.approx(0.024409, abs=1e-6)
+    assert known.p.loc["ERM", "DeepAugCAE_ERM"] > 0.05 > against.loc["DeepAugCAE_ERM", "p_permutation"]
+    assert (results["these_datasets"]["datasets"]["p_holm"] < 1e-3).all()
+    fragile = [warning for warning in results["warnings"] if warning["code"] == "FRAGILE" and "resamples" in warning["text"]]
+    assert any({"ERM", "DeepAugCAE_ERM"} == {warning["algorithm_i"], warning["algorithm_j"]} for warning in fragile)
+    needed = results["power"]["datasets_needed"].set_index(["test", "algorithm_i", "algorithm_j"])["datasets"]
+    assert 15 <= needed["control_holm", "DeepAugCAE_ERM", "ERM"] <= 25
+    text = " ".join(results["verdict"])
+    assert "One algorithm is better than ERM" in text and "Adjusted for all 28 pairs it is not" in text and "is not equality" in text
+    assert results["multiverse"]["varied"]["selection"] == ["as given", "last epochs"]
+    assert results["multiverse"]["varied"]["runs"] == ["all", "without doubtful runs", "9 runs each"]
+
+
+def test_in_distribution_cells_are_underlined_and_never_bold(known, biasbed, tmp_path):
+    trained = {tuple(cell) for cell in known.results["in_distribution"]}
+    latex = tables.to_latex(known.scores, in_distribution=trained)
+    assert latex.count(r"\underline") == 10 and latex.count(r"$^\dagger$") == 4
+    assert r"\underline{53.2 $\pm$ 0.2}" in latex and r"\textbf{16.1} $\pm$ 0.3" in latex  # best of those not trained on Stylized ImageNet
+    paper = ROLES.replace("all except Stylized_ERM", "")
+    frame = roles.training_data(roles.read(write_roles(tmp_path, paper)), known.results["algorithms"])
+    daggers = {(name, dataset) for name, datasets in frame.items() for dataset in datasets}
+    assert tables.to_latex(known.scores, in_distribution=daggers).count(r"\underline") == 3
+    assert "53.2 ± 0.2_" in report.to_text(known)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "f", "p", "table"),
+    [("all", "7.46", "2.2e-06", "table4_nemenyi_all"), (STRICT, "4.99", "0.00046", "table5_nemenyi_strict")],
+)
+def test_paper_mode_prints_tables_4_and_5(biasbed, tmp_path, capsys, datasets, f, p, table):
+    text = (biasbed / "best_validation.csv").read_text()
+    rows = pd.read_csv(biasbed / "best_validation.csv")
+    one = rows[(rows["algorithm"] == "InfoDrop") & (rows["dataset"] == "ImageNetStylized")].iloc[0]
+    line = f"InfoDrop,{one['run']},ImageNetStylized,{one['accuracy']}"
+    path = tmp_path / "scores.csv"
+    path.write_text(text.replace(line, line.replace(str(one["accuracy"]), str(one["accuracy"] + 0.2))))  # the swap at rounding level
+    call = [str(path), "--exclude", "pAdaIN:2,5", "--datasets", datasets, "--paper-mode", "biasbed", "--permutations", "1000"]
+    assert main.main(call) == 0
+    printed = capsys.readouterr().out
+    assert f"F = {f}, p = {p} (d.o.f." in printed and "PAPER_DF" in printed
+    options, _ = parse(call)
+    found = analyse(records.load([path]), options).results["paper"]["nemenyi"]
+    published = pd.read_csv(biasbed / f"{table}.csv")
+    assert len(published) >= 28
+    for row in published.itertuples():
+        assert round(found[row.algorithm_i][row.algorithm_j], 3) == row.p, row
+    if datasets == "all":
+        assert "  0.002*" in printed and "  0.900 " in printed
+
+
+# ---- what does not change the answer
+
+
+def rank_statistics(found: Analysis) -> dict:
+    pair = found.pairs.set_index(["algorithm_i", "algorithm_j"])
+    by_pair = {}
+    for (i, j), row in pair.iterrows():
+        by_pair[frozenset((i, j))] = (row["p_permutation"], row["p_nemenyi"], row["p_conover_holm"], abs(row["rank_difference"]))
+    return {"p": found.results["friedman"]["p"], "f": found.results["friedman"]["f"], "pairs": by_pair, "p_name": found.p_name}
+
+
+def test_order_labels_and_monotone_scale_do_not_matter():
+    frame = scores(4, 7, 3, lift=1.0)
+    first = rank_statistics(analyse(frame, Options(baseline="a0")))
+    shuffled = analyse(frame.sample(frac=1, random_state=3), Options(baseline="a0"))
+    assert rank_statistics(shuffled) == first
+    # one run each, for a monotone map does not keep means
+    single = frame[frame["run"] == 0]
+    factor = single["dataset"].map({f"d{d}": d + 1.0 for d in range(7)})
+    stretched = analyse(single.assign(value=np.exp(single["value"] / 20) * factor))
+    assert rank_statistics(stretched) == rank_statistics(analyse(single))
+    renamed = frame.assign(
+        algorithm=frame["algorithm"].str.replace("a", "z"), dataset=frame["dataset"] + "!", family=frame["dataset"] + "!"
+    )
+    other = rank_statistics(analyse(renamed, Options(baseline="z0")))
+    assert {frozenset(name.replace("z", "a") for name in pair): p for pair, p in other["pairs"].items()} == first["pairs"]
+
+
+def test_lower_is_better_is_the_mirror():
+    frame = scores(4, 7, 3, lift=2.0)
+    higher = analyse(frame)
+    lower = analyse(frame.assign(value=-frame["value"]), Options(lower=True))
+    assert lower.p.equals(higher.p) and lower.mean_ranks.equals(higher.mean_ranks)
+    assert lower.scores["mean"].tolist() == (-higher.scores["mean"]).tolist()  # shown as they are
+    assert lower.results["verdict"] == higher.results["verdict"]
+    text = tables.to_text(lower.scores, lower=True)
+    assert text.count("*") == tables.to_text(higher.scores).count("*") and "lower is better" in report.to_text(lower)
+
+
+def test_files_of_the_command(tmp_path):
+    path = tmp_path / "in.csv"
+    scores(4, 6, 3, lift=2.0).rename(columns={"value": "accuracy"}).drop(columns=["metric", "epoch"]).to_csv(path, index=False)
+    assert main.main([str(path), "--out", str(tmp_path / "one")]) == 0
+    frame = records.load([path])
+    first, second = (analyse(frame, Options(seed=seed)).results["stability"]["differences"] for seed in (0, 1))
+    assert not first.equals(second)
+    found = json.loads((tmp_path / "one" / "stats.json").read_text())
+    assert found["input"] == [str(path)] and found["seed"] == 0 and found["versions"]["scipy"]
+    assert len(pd.read_csv(tmp_path / "one" / "pairs.csv")) == 6
+    page = (tmp_path / "one" / "report.html").read_text()
+    assert "Would they differ on another dataset?" in page and found["verdict"][-1].split(".")[0] in page
+
+
+# ---- questions
+
+
+def test_question_these_datasets():
+    frame = scores(3, 3, 5, lift=3.0)
+    found = analyse(frame, Options(question="these-datasets", baseline="a1"))
+    assert found.p_name.startswith("permutation of runs")
+    pair = found.pairs.set_index(["algorithm_i", "algorithm_j"])
+    assert pair.loc[("a0", "a1"), "p_holm"] == found.p.loc["a1", "a0"] < 0.05
+    text = " ".join(found.results["verdict"])
+    assert "On 3 of 3 datasets they differ" in text and "better than a1 over all datasets together" in text
+    assert "Kruskal-Wallis on each dataset" in report.to_text(found)
+    alone = analyse(frame[frame["run"] == 0], Options(question="these-datasets"))
+    assert "every algorithm has one run" in " ".join(alone.results["verdict"]) and alone.results["these_datasets"] is None
+
+
+def test_one_dataset_is_answered_for_itself():
+    found = analyse(scores(3, 1, 5, lift=5.0))
+    text = " ".join(found.results["verdict"])
+    assert "No conclusion: one dataset is one block" in text and "On 1 of 1 dataset they differ" in text and "ONE_BLOCK" in codes(found)
+    assert found.p is None
+
+
+def test_families_are_the_blocks(tmp_path):
+    frame = scores(4, 8, 3, lift=3.0)
+    path = write_roles(tmp_path, "dataset,family\n" + "".join(f"d{d},{'same' if d < 7 else ''}\n" for d in range(8)))
+    alone, together = analyse(frame), analyse(frame, roles=roles.read(path))
+    assert together.results["friedman"]["blocks"] == 2 and "8 datasets in 2 families" in together.results["verdict"][0]
+    assert together.results["friedman"]["p"] > 3 * alone.results["friedman"]["p"]
+    assert {"DEPENDENT_BLOCKS", "FEW_BLOCKS"} <= codes(together) and "p-values are withheld" in " ".join(report.to_text(together).split())
+    column = frame.assign(family=["same" if int(name[1:]) < 7 else name for name in frame["dataset"]])
+    assert analyse(column).results["friedman"]["p"] == together.results["friedman"]["p"]  # as a column of the scores
+
+
+def test_missing_cells_listwise_and_skillings_mack():
+    frame = scores(4, 7, 3, lift=3.0)
+    hole = frame[~((frame["algorithm"] == "a1") & (frame["dataset"] == "d2"))]
+    with pytest.raises(ValueError, match=r"no run has accuracy for a1 on d2.*--missing drop"):
+        analyse(hole)
+    found = analyse(hole, Options(missing="drop"))
+    assert found.results["datasets"] == ["d0", "d1", "d3", "d4", "d5", "d6"] and "MISSING" in codes(found)
+    assert found.results["missing_cells"]["listwise"]["m_datasets"] == 6 and "Skillings-Mack" in " ".join(found.results["verdict"])
+    assert found.results["friedman"]["p"] == analyse(hole[hole["dataset"] != "d2"]).results["friedman"]["p"]
+    one = frame[~((frame["algorithm"] == "a1") & (frame["dataset"] == "d2") & (frame["run"] == 0))]
+    partly = analyse(one)
+    assert {"MISSING", "INCOMPLETE"} <= codes(partly) and partly.results["stability"] is None and partly.p is not None
+
+
+def test_floor_counts_failed_runs_as_guessing(tmp_path):
+    frame = scores(3, 6, 3, lift=3.0)
+    frame.loc[(frame["algorithm"] == "a0") & (frame["run"] == 1), "status"] = "diverged"
+    path = write_roles(tmp_path, "dataset,chance\nd0,10\n")
+    with pytest.raises(ValueError, match=r"diverged: 'a0' run 1\. .*--missing floor"):
+        analyse(frame)
+    found = analyse(frame, Options(missing="floor"), roles=roles.read(path))
+    cells = found.scores.set_index(["algorithm", "dataset"])
+    kept = frame[(frame["algorithm"] == "a0") & (frame["run"] != 1)].groupby("dataset")["value"].sum()
+    assert cells.loc[("a0", "d0"), "mean"] == pytest.approx((kept["d0"] + 10) / 3)
+    assert cells.loc[("a0", "d1"), "mean"] == pytest.approx(kept["d1"] / 3) and (cells["n"] == 3).all()
+    assert "counted as guessing" in report.to_text(found) and "DIVERGED" in codes(found)
+    frame.loc[frame["status"] == "diverged", "status"] = "truncated"
+    dropped = analyse(frame, Options(missing="drop"))
+    assert dropped.results["failed"][0]["status"] == "truncated" and dropped.scores["n"].min() == 2
+    frame["status"] = "ok"
+    frame.loc[frame.index[0], ["status", "value"]] = ["missing", math.nan]
+    with pytest.raises(ValueError, match=r"1 missing score\(s\), first accuracy of 'a0' run 0 on 'd0'"):
+        analyse(frame)
+    assert analyse(frame, Options(missing="drop")).scores["n"].min() == 2
+    assert len(failures.floor(frame, {})[0]) == len(frame)
+
+
+# ---- warnings
+
+
+def test_every_warning_fires_on_made_input():
+    quick = Options(permutations=1000)
+    assert {"FEW_BLOCKS", "FLOOR"} <= codes(analyse(scores(6, 4, 2), quick))
+    assert {"FRAGILE", "POOL"} <= codes(analyse(scores(6, 8, 5, lift=1.2, seed=1), quick))
+    flat = scores(3, 8, 2)
+    flat["value"] = (flat["value"] / 2).round() * 2
+    assert {"TIES", "APPROX"} <= codes(analyse(flat)) | codes(analyse(scores(3, 6, 2, lift=3.0)))
+    uneven = scores(3, 6, 4)
+    copy = uneven[(uneven["algorithm"] == "a0") & (uneven["run"] == 0)].assign(run=9)
+    assert {"UNEQUAL_RUNS", "DUPLICATE_RUN"} <= codes(analyse(pd.concat([uneven, copy], ignore_index=True)))
+    strange = scores(3, 6, 6, lift=40.0)
+    moved = (strange["algorithm"] == "a0") & (strange["run"] == 2)
+    strange.loc[moved, "value"] -= 40
+    assert "OUTLIER_RUN" in codes(analyse(strange))
+    mixed = scores(2, 6, 2)
+    mixed.loc[mixed["algorithm"] == "a1", "value"] /= 100
+    assert "MIXED_SCALES" in codes(analyse(mixed))
+    assert {"PAPER_DF", "ONE_RUN"} <= codes(analyse(scores(3, runs=1), Options(paper_mode="biasbed")))
+
+
+def test_warnings_of_epochs_and_groups():
+    frame = curves(np.random.default_rng(0))
+    found = analyse(frame, Options(select="ac_score"))
+    assert "SMALL_GROUP" in codes(found)
+    best = analyse(frame)  # validation accuracies are tenths: tied
+    assert "TIED_SELECTION" in codes(best) and "SMALL_GROUP" not in codes(best)
+    assert "SMALL_GROUP" not in codes(analyse(curves(np.random.default_rng(0), n_conflicting=40), Options(select="ac_score")))
+    test_is_val = frame[frame["metric"] == "accuracy"].copy()
+    val = test_is_val[test_is_val["dataset"] == "val"].set_index(["algorithm", "run", "epoch"])["value"]
+    on = test_is_val["dataset"] == "s0"
+    test_is_val.loc[on, "value"] = [val[key] for key in zip(*(test_is_val.loc[on, name] for name in val.index.names), strict=True)]
+    found = analyse(test_is_val)
+    assert "VAL_IS_TEST" in codes(found) and "s0" not in found.results["datasets_strict"]
+    assert analyse(test_is_val, Options(datasets="strict")).results["datasets"] == [f"s{d}" for d in range(1, 6)]
+    assert found.results["multiverse"]["varied"]["selection"] == ["best_val", "last", "last_n:6"]
+
+
+def test_cherry_picked_epochs_are_never_tested():
+    for rule in ("oracle", "oracle_per_dataset"):
+        found = analyse(curves(np.random.default_rng(1)), Options(select=rule))
+        assert found.p is None and found.pairs is None and found.results["friedman"] is None
+        assert found.results["verdict"][0].startswith("No test: epochs were cherry-picked") and "CHERRY_PICKED" in codes(found)
+
+
+# ---- selection rules
+
+
+def golden_run(shared_data) -> tuple[pd.DataFrame, dict]:
+    cases = json.loads((shared_data / "stats_golden" / "golden.json").read_text())["cases"]
+    (case,) = [case for case in cases if case["name"].startswith("S1")]
+    given, rows = case["input"], []
+    for place, epoch in enumerate(given["epoch"]):
+        for name, role, metric, key, total in (
+            ("held_out", "val", "accuracy", "val", math.nan),
+            ("held_out", "val", "aligned", "val_aligned", given["n_aligned"]),
+            ("held_out", "val", "conflicting", "val_conflict", given["n_conflict"]),
+            ("shifted", "ood", "accuracy", "test", math.nan),
+        ):
+            value = float(given[key][place])
+            rows.append(("erm", 1, name, epoch, role, metric, value, total, "ok" if value == value else "missing"))
+    columns = ["algorithm", "run", "dataset", "epoch", "role", "metric", "value", "n_total", "status"]
+    return records.check(pd.DataFrame(rows, columns=columns), "golden"), case["expected"]
+
+
+def test_rules_on_the_golden_run(shared_data):
+    frame, expected = golden_run(shared_data)
+    kept, _ = failures.drop(frame)
+
+    def score(rule, ties):
+        return select.apply(kept, rule, "accuracy", ["shifted"], ties)["value"].item()
+
+    assert score("best_val", "first") == expected["best_val_first_test"] and score("best_val", "mean") == expected["best_val_tie_mean_test"]
+    for rule, name in (("ac_score", "ac"), ("avg_acc", "avg")):
+        assert select.choose(kept, rule)["epoch"].item() == expected[f"best_{name}_epoch"]
+        assert score(rule, "mean") == expected[f"best_{name}_test"]
+    worst = select.choose(kept, "worst_group")
+    assert worst[["epoch", "tied_epochs"]].to_numpy().tolist() == [[expected["best_worst_group_first_epoch"], 2.0]]
+    assert select.choose(kept, "worst_group", "last")["epoch"].item() == expected["best_worst_group_tied_epochs"][1]
+    assert score("worst_group", "mean") == pytest.approx((0.62 + 0.64) / 2)
+    assert score("oracle", "first") == expected["oracle_test"] and score("last", "mean") == expected["last_epoch_test"]
+    for criterion, key in ((criteria.ac_score, "ac_scores"), (criteria.avg_acc, "avg_val_acc"), (criteria.worst_group, "worst_group_val")):
+        known = [value for value in map(float, expected[key]) if value == value]
+        assert criterion(kept).sort_values("epoch")["score"].tolist() == pytest.approx(known, abs=1e-9)
+
+
+def test_smoothed_and_careful_ac_scores():
+    frame = curves(np.random.default_rng(2), 1, 1, 30)
+    plain = criteria.ac_score(frame)["score"].to_numpy()
+    smooth = criteria.ac_smooth(frame, 5)["score"].to_numpy()
+    assert smooth[10] == pytest.approx(plain[8:13].mean()) and smooth[0] == pytest.approx(plain[:3].mean())
+    assert select.choose(frame, "ac_smooth:5")["score"].item() == smooth.max()
+    low = criteria.ac_lower(frame)["score"].to_numpy()
+    assert (low < plain).all()
+    from scipy import stats
+
+    interval = stats.binomtest(7, 20).proportion_ci(method="wilson")
+    assert criteria.wilson_lower(pd.Series([7 / 20]), pd.Series([20.0])).item() == pytest.approx(interval.low, abs=1e-6)
+    with pytest.raises(ValueError, match="ac_lower needs n_total"):
+        select.choose(frame.assign(n_total=math.nan), "ac_lower")
+    zero = frame.assign(value=frame["value"].where(~frame["metric"].isin(["aligned", "conflicting"]), 0.0))
+    assert (criteria.ac_score(zero)["score"] == 0).all()
+
+
+def test_groups_of_a_file(tmp_path):
+    path = tmp_path / "groups.csv"
+    lines = ["algorithm,run,dataset,epoch,split,accuracy,group,n_total,family"]
+    for epoch, (a, c, test) in enumerate([(0.9, 0.2, 0.5), (0.8, 0.6, 0.7)], start=1):
+        lines += [f"x,1,v,{epoch},val,{a},aligned,90,", f"x,1,v,{epoch},val,{c},conflicting,40,", f"x,1,v,{epoch},val,0.5,left,40,"]
+        lines += [f"x,1,t,{epoch},test,{test},,,kin"]
+    path.write_text("\n".join(lines))
+    frame = records.load([path])
+    assert set(frame["metric"]) == {"aligned", "conflicting", "accuracy:left", "accuracy"} and set(frame["family"]) == {"v", "kin"}
+    assert select.apply(frame, "ac_score", "accuracy", ["t"])["value"].tolist() == [0.7]
+    assert select.choose(frame, "worst_group")["score"].item() == 0.5
+
+
+# ---- the command
+
+
+def test_one_algorithm_prints_its_table_first_quickly_and_without_scipy(tmp_path):
+    path = tmp_path / "one.csv"
+    frame = scores(1, 5, 3).rename(columns={"value": "accuracy"}).drop(columns=["metric", "epoch"])
+    frame.to_csv(path, index=False)
+    code = (
+        f"import sys\nfrom jaxbed.stats import main\nassert main.main([{str(path)!r}, '--missing', 'drop']) == 0\n"
+        "assert 'jax' not in sys.modules and 'scikit_posthocs' not in sys.modules and 'matplotlib' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("accuracy, mean ± std over runs") and "No test: there is one algorithm" in done.stdout
+    assert "warning" not in done.stdout
+
+
+def test_strict_needs_to_know(tmp_path):
+    with pytest.raises(ValueError, match="--datasets strict: no dataset is known to be shifted"):
+        analyse(scores(), Options(datasets="strict"))
+    path = write_roles(tmp_path, "dataset,trained_on\nd0,a0;a1\nd1,all\nd9,other\n")
+    found = analyse(scores(), Options(datasets="strict"), roles=roles.read(path))
+    assert found.results["datasets"] == [f"d{d}" for d in range(2, 8)]
+    unknown = next(warning for warning in found.results["warnings"] if warning["code"] == "UNKNOWN_ROLES")
+    assert unknown["text"].endswith("d9, other")
+
+
+def test_findings_of_the_audit_have_cures():
+    from jaxbed.stats import verdict
+
+    frame = scores(3, 6, 3)
+    found = audit.audit(frame, frame, training_data={"a0": ["d0"]}, families={"d0": "x", "d1": "x"}, sizes={"d2": 7})
+    assert {"GRANULARITY", "IN_DISTRIBUTION", "DEPENDENT_BLOCKS"} <= {finding["code"] for finding in found}
+    assert all(finding["code"] in verdict.CURES for finding in found)
+
+
+def test_baseline_comparisons_of_all_resamples_at_once():
+    frame = scores(4, 6, 4, lift=1.0)
+    found = analyse(frame, Options(baseline="a2")).results["stability"]["baseline_comparisons"].set_index("algorithm_i")["significant"]
+    resamples = bootstrap.resample(frame, 2000, 0)
+    few = resamples._replace(means=resamples.means[:200])
+    slow = bootstrap.stability(few, lambda matrix: new_datasets.control(matrix, "a2"))
+    fast = new_datasets._control_stability(few, Options(baseline="a2")).set_index("algorithm_i")["significant"]
+    for name in ("a0", "a1", "a3"):
+        row = slow[(slow[["algorithm_i", "algorithm_j"]].isin([name, "a2"])).all(axis=1)]
+        assert fast[name] == row["significant"].item()
+    assert found["a0"] == pytest.approx(fast["a0"], abs=0.15) and 0 < found["a0"] < 1

@@ -1,0 +1,220 @@
+"""The figures: cliques by brute force, what is drawn against the frames, files and their bytes, awkward input."""
+
+import itertools
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jaxbed.stats import figures, ranks, tables
+
+LETTERS = "abcdefghij"
+
+
+def random_p(n: int, seed: int) -> tuple[pd.Series, pd.DataFrame]:
+    """Mean ranks and p-values that have nothing to do with them."""
+    rng = np.random.default_rng(seed)
+    names = list(LETTERS[:n])
+    p = rng.choice([0.01, 0.5], size=(n, n), p=[0.3, 0.7])
+    p = np.triu(p, 1) + np.triu(p, 1).T + np.eye(n)
+    return pd.Series(rng.permutation(n) + 1.0, names), pd.DataFrame(p, names, names)
+
+
+def brute_force(means: pd.Series, p: pd.DataFrame) -> list[list[str]]:
+    order = list(means.sort_values().index)
+    stretches = [order[first:last] for first, last in itertools.combinations(range(len(order) + 1), 2) if last - first > 1]
+    alike = [group for group in stretches if all(p.loc[i, j] >= 0.05 for i, j in itertools.combinations(group, 2))]
+    return [group for group in alike if not any(set(group) < set(other) for other in alike)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_cliques_are_the_maximal_stretches_without_a_difference(n):
+    for seed in range(60):
+        means, p = random_p(n, seed)
+        found = figures.cliques(means, p, 0.05)
+        assert found == brute_force(means, p)
+        mixed = list(np.random.default_rng(seed).permutation(means.index))
+        assert figures.cliques(means[mixed], p.loc[mixed, mixed[::-1]], 0.05) == found
+        held = {frozenset(pair) for group in found for pair in itertools.combinations(group, 2)}
+        alike = {frozenset(pair) for pair in itertools.combinations(means.index, 2) if p.loc[pair] >= 0.05}
+        assert {frozenset(pair) for pair in figures.unjoined(means, p, 0.05)} == alike - held
+
+
+def test_cliques_of_the_ends_and_of_equal_ranks():
+    means = pd.Series([2.0, 2.0, 2.0], list("bca"))
+    one = pd.DataFrame(1.0, means.index, means.index)
+    assert figures.cliques(means, one, 0.05) == [["a", "b", "c"]]
+    assert figures.cliques(means, one * 0.05, 0.05) == [["a", "b", "c"]]  # p = alpha is no difference
+    assert figures.cliques(means, one * 0.049, 0.05) == []
+
+
+def texts(figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in [*axes.texts, axes.title, axes._left_title]]
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 20])
+def test_critical_difference_names_all_and_no_labels_overlap(n):
+    rng = np.random.default_rng(n)
+    names = [f"algorithm_{place}_with_${place}$" for place in range(n)]
+    matrix = pd.DataFrame(rng.normal(size=(n, 12)) + np.linspace(0, 3, n)[:, None], names)
+    means, p = ranks.mean_ranks(matrix), ranks.nemenyi(matrix)
+    figure = figures.critical_difference(means, p, 0.01, "Nemenyi")
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    for name in names:
+        assert sum(name in text and f"{means[name]:.2f}" in text for text in texts(figure)) == 1
+    assert any("Nemenyi" in text and "0.01" in text for text in texts(figure))
+    assert not any(text.get_parse_math() for text in axes.texts)  # names may hold $
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    bars = [line.get_xdata() for line in axes.lines if line.get_linewidth() > 3]
+    spans = [(means[group[0]], means[group[-1]]) for group in figures.cliques(means, p, 0.01)]
+    np.testing.assert_allclose(np.reshape(bars, (-1, 2)), np.add(np.reshape(spans, (-1, 2)), 0.008 * (n - 1) * np.array([-1, 1])))
+    heights = [(*line.get_xdata(), line.get_ydata()[0]) for line in axes.lines if line.get_linewidth() > 3]
+    assert not any(a[2] == b[2] and a[0] < b[1] and b[0] < a[1] for a, b in itertools.combinations(heights, 2))
+
+
+def test_p_values_show_every_pair_and_mark_the_small_ones():
+    p = pd.DataFrame([[1, 0.001, 0.05], [0.001, 1, 1e-14], [0.05, 1e-14, 1]], list("abc"), list("abc"))
+    figure = figures.p_values(p, 0.05, "a test")
+    found = {tuple(text.get_position()): (text.get_text(), text.get_fontweight()) for text in figure.axes[0].texts}
+    assert len(found) == 6  # the diagonal is blank
+    assert found[(1.5, 0.5)] == found[(0.5, 1.5)] == ("0.0010", "bold")
+    assert found[(2.5, 0.5)] == ("0.050", "normal")
+    assert found[(2.5, 1.5)] == ("<1e-12", "bold")
+    assert "a test" in "".join(texts(figure))
+
+
+def curves() -> pd.DataFrame:
+    """Three runs of a to epochs 6, 6, 4, of which none is finite at epoch 3; one run of b; validation on v."""
+    rows = [
+        (name, run, dataset, epoch, "val" if dataset == "v" else "ood", "accuracy", 0.1 * epoch + 0.01 * run, "ok")
+        for name, lasts in (("a", (6, 6, 4)), ("b", (5,)))
+        for run, last in enumerate(lasts)
+        for dataset in ("d", "v")
+        for epoch in range(1, last + 1)
+    ]
+    frame = pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "epoch", "role", "metric", "value", "status"])
+    frame.loc[(frame["algorithm"] == "a") & (frame["epoch"] == 3), "status"] = "diverged"
+    return frame
+
+
+def test_epoch_curves_break_where_no_run_is_finite_and_say_how_many_runs_there_are():
+    chosen = pd.DataFrame({"algorithm": ["a", "a", "a", "b"], "run": [0, 1, 2, 0], "epoch": [2, 6, 4, 5]})
+    figure = figures.epochs(curves(), "accuracy (%)", 100, chosen)
+    assert [axes._left_title.get_text() for axes in figure.axes] == ["v (validation)", "d"]
+    for axes in figure.axes:
+        a, a_marks, b, b_marks = axes.lines
+        np.testing.assert_allclose(a.get_ydata(), [11, 21, np.nan, 41, 50.5, 60.5])
+        np.testing.assert_allclose(a_marks.get_xydata(), [[2, 20], [6, 61], [4, 42]])
+        np.testing.assert_allclose(b.get_xdata(), [1, 2, 3, 4, 5])
+        np.testing.assert_allclose(b_marks.get_xydata(), [[5, 50]])
+        assert [(text.get_position()[0], text.get_text()) for text in axes.texts] == [(4, "3"), (5, "2")]
+        band = np.concatenate([path.vertices for path in axes.collections[1].get_paths()])
+        assert {round(y, 6) for x, y in band if x == 1} == {10, 12}  # 11 ± std of 10, 11, 12
+        assert not (band[:, 0] == 3).any()
+    looks = {(line.get_color(), str(line.get_linestyle())) for line in figure.legends[0].get_lines()}
+    assert len(looks) == 2
+
+
+def test_an_epoch_between_gaps_is_drawn_as_a_point():
+    frame = curves().query("algorithm == 'a' and dataset == 'd'")
+    frame.loc[frame["epoch"].isin([1, 3]), "status"] = "diverged"
+    axes = figures.epochs(frame, "accuracy").axes[0]
+    np.testing.assert_allclose(axes.collections[0].get_offsets(), [[2, 0.21]])
+
+
+def test_epoch_curves_stop_at_a_dozen_panels_and_the_caption_names_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures.figure_style, "save", lambda figure, folder, name: ([], ""))
+    frame = pd.concat([curves().query("dataset == 'd'").assign(dataset=f"set{place}") for place in range(14)])
+    assert len(figures.epochs(frame, "accuracy").axes) == figures.MOST_PANELS
+    analysis = bare(frame[frame["epoch"] == 2])
+    analysis.frame = frame
+    caption = next(figure.caption for figure in figures.draw(tmp_path, analysis) if figure.name == "epochs")
+    assert caption.endswith("Not shown: set12, set13.")
+
+
+def test_looks_of_twenty_algorithms_differ():
+    looks = [figures.figure_style.look(place) for place in range(32)]
+    assert len({(look["color"], str(look["linestyle"])) for look in looks}) == 32
+
+
+def test_rank_stability_draws_the_intervals_best_on_top():
+    rows = pd.DataFrame({"name": ["x", "y"], "value": [1.9, 1.1], "low": [1.5, 1.0], "high": [2.0, 1.2]})
+    axes = figures.rank_stability(rows).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["y", "x"]
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1.1, 0], [1.9, 1]])
+    np.testing.assert_allclose([path.vertices[:, 0] for path in axes.collections[0].get_paths()], [[1.0, 1.2], [1.5, 2.0]])
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+
+
+def scores(seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    rows = [(a, run, d, value) for a in ("erm", "x_$1$") for run in (1, 2, 3) for d, value in zip("def", rng.random(3), strict=True)]
+    frame = pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "value"])
+    return frame.assign(metric="accuracy", epoch=np.nan, role="ood", status="ok")
+
+
+def test_runs_shows_every_run_and_the_means():
+    frame = scores()
+    figure = figures.runs(frame.drop(index=frame.index[-1]), "accuracy (%)", 100, "erm", [("x_$1$", "e")])
+    assert [axes._left_title.get_text() for axes in figure.axes] == ["d", "e", "f"]
+    for axes, count in zip(figure.axes, (6, 6, 5), strict=True):
+        rows = frame.drop(index=frame.index[-1]).query("dataset == @axes._left_title.get_text()")
+        points = np.concatenate([points.get_offsets() for points in axes.collections])
+        assert len(points) == count
+        np.testing.assert_allclose(np.sort(points[:, 0]), np.sort(rows["value"] * 100))
+        means = [line.get_xdata()[0] for line in axes.lines]
+        own = rows.groupby("algorithm")["value"].mean() * 100
+        np.testing.assert_allclose(means, [own["erm"], own["erm"], own["x_$1$"]])  # bar, dotted line, bar
+    assert [len(axes.patches) for axes in figure.axes] == [0, 1, 0]
+
+
+def bare(selected: pd.DataFrame) -> SimpleNamespace:
+    """An analysis of scores alone, with tests where there are two algorithms or more."""
+    table = tables.summary(selected)
+    matrix = tables.matrix(table)
+    return SimpleNamespace(
+        results={"metric": "accuracy", "baseline": None, "in_distribution": [["erm", "d"]]},
+        scores=table,
+        selected=selected,
+        frame=selected,
+        p=ranks.nemenyi(matrix),
+        mean_ranks=ranks.mean_ranks(matrix),
+        alpha=0.05,
+        p_name="Nemenyi",
+        chosen=None,
+        stability=None,
+    )
+
+
+def test_draw_writes_what_there_are_data_for_and_the_same_bytes_again(tmp_path):
+    first = figures.draw(tmp_path / "a", bare(scores()))
+    again = figures.draw(tmp_path / "b", bare(scores().sample(frac=1, random_state=0).sort_values(["algorithm", "dataset"], kind="stable")))
+    assert [figure.name for figure in first] == ["critical_difference", "p_values", "runs"]
+    for one, other in zip(first, again, strict=True):
+        assert one.svg == other.svg and one.caption == other.caption
+        assert [path.read_bytes() for path in one.files] == [path.read_bytes() for path in other.files]
+        assert one.files[0].read_bytes().startswith(b"%PDF") and one.files[1].read_bytes().startswith(b"\x89PNG")
+        assert b"CreationDate" not in one.files[0].read_bytes()
+    assert sorted(path.name for path in (tmp_path / "a" / "figures").iterdir()) == sorted(
+        f"{figure.name}.{kind}" for figure in first for kind in ("pdf", "png")
+    )
+    alone = bare(scores())
+    alone.p = alone.mean_ranks = None
+    figures.draw(tmp_path / "a", alone)
+    assert sorted(path.name for path in (tmp_path / "a" / "figures").iterdir()) == ["runs.pdf", "runs.png"]
+
+
+def test_svg_can_stand_in_a_page(tmp_path):
+    drawn = figures.draw(tmp_path, bare(scores()))
+    ids = [name for figure in drawn for name in re.findall(r'\bid="([^"]*)"', figure.svg)]
+    assert len(ids) == len(set(ids))
+    for figure in drawn:
+        assert figure.svg.startswith("<svg ") and figure.svg.endswith("</svg>")
+        used = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', figure.svg)
+        assert {a or b for a, b in used} <= set(ids)
+        assert not re.search(r"<style|<metadata|<!--|<image|<script", figure.svg)
+        assert "var(--ink, #1c2128)" in figure.svg
