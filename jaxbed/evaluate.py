@@ -9,7 +9,9 @@ Where a run has variants, each has these files in WORKDIR/VARIANT, and its confi
 """
 
 import collections
+import dataclasses
 import json
+import math
 import os
 import pathlib
 import time
@@ -74,7 +76,8 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
 
 def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdir: pathlib.Path) -> list[Part]:
     """Writes down what the answers will mean, and brings the images to the devices: once where variants share them."""
-    parts, ready = [], {}
+    parts, ready, whole = [], {}, program.seeds
+    mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)  # for the seeds of one variant
     for variant in variants:
         sets, folder = chosen(cfg, variant.source), workdir / variant.name / "responses"
         describe(folder, variant.source, sets)
@@ -82,7 +85,7 @@ def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdi
             config.save(variant.cfg, workdir / variant.name / "config.json")
         if id(variant.source) not in ready:
             own = one(variant.cfg, variant.source)
-            alone = assemble(cfg, own, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh)) if len(variants) > 1 else program
+            alone = assemble(cfg, own, parallel.Seeds(cfg.seeds, cfg.first_seed, mesh)) if len(variants) > 1 else program
             ready[id(variant.source)] = alone, pool(alone, variant.source, sets, cfg.eval.batch_size)
         parts.append(Part(folder, sets, *ready[id(variant.source)]))
     return parts

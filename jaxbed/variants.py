@@ -32,19 +32,21 @@ def one(cfg: Train, source: Source) -> list[Variant]:
 def open_all(cfg: Train) -> list[Variant]:
     """The variants of a run, each data set opened once. ValueError for a sweep that cannot be, and as `data.open` does."""
     swept = [_parse(entry, cfg) for entry in cfg.sweep]
-    found, opened = [], []
+    paths = [path for path, _ in swept]
+    if len(set(paths)) < len(paths):
+        raise ValueError(f"sweep: one of {', '.join(paths)} is there twice; write all its values in one entry")
+    found = []
     for values in itertools.product(*(options for _, options in swept)):
-        picked = {path: value for (path, _), value in zip(swept, values, strict=True)}
-        own, hparams = dataclasses.replace(cfg, sweep=()), {}
-        for path, value in picked.items():
+        own, hparams, names = dataclasses.replace(cfg, sweep=()), {}, []
+        for path, value in zip(paths, values, strict=True):
             part, _, field = path.partition(".")
             own = dataclasses.replace(own, **{part: dataclasses.replace(getattr(own, part), **{field: value})})
+            names.append(f"{field}={value}")
             if part != "data":
                 own = dataclasses.replace(own, name=f"{own.name} {field}={value}")
-                hparams[field] = float(value)
-        source = next((source for data, source in opened if data == own.data), None) or own.data.open()
-        opened.append((own.data, source))
-        found.append(Variant(",".join(f"{path.partition('.')[2]}={value}" for path, value in picked.items()), own, source, hparams))
+                hparams[field] = value
+        source = next((v.source for v in found if v.cfg.data == own.data), None) or own.data.open()
+        found.append(Variant(",".join(names), own, source, hparams))
     _check_sources(found)
     return found
 
@@ -53,8 +55,8 @@ def _parse(entry: str, cfg: Train) -> tuple[str, list[Any]]:
     """'optim.lr=0.1,0.01' -> ('optim.lr', [0.1, 0.01])."""
     path, equals, text = entry.partition("=")
     part, _, field = path.partition(".")
-    holder = getattr(cfg, part, None) if part in ("data", "optim", "method") else None
-    if not equals or field not in {f.name for f in dataclasses.fields(holder or cfg)} or holder is None:
+    holder = getattr(cfg, part) if part in ("data", "optim", "method") else None
+    if not equals or holder is None or field not in {f.name for f in dataclasses.fields(holder)}:
         raise ValueError(f"sweep {entry!r}: write FIELD=VALUE,VALUE with a field of data, optim or method, e.g. 'optim.lr=0.1,0.01'")
     allowed = getattr(holder, "varies", ())
     if part == "data" and field not in allowed:
@@ -64,6 +66,8 @@ def _parse(entry: str, cfg: Train) -> tuple[str, list[Any]]:
     values = [_value(word) for word in text.split(",")]
     if len(set(values)) < len(values) or "" in values:
         raise ValueError(f"sweep {entry!r}: each value once, separated by commas")
+    if part != "data" and not all(isinstance(value, int | float) for value in values):
+        raise ValueError(f"sweep {entry!r}: of optim and method, only numbers can vary in one array; run the others one by one")
     return path, values
 
 

@@ -14,6 +14,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench
+import bench_conv
 from peers import cases, process
 
 SMALL = ["--small", "--blocks", "3", "--steps", "2", "--peer", "none"]
@@ -72,6 +73,15 @@ def test_scaling_uses_both_axes(tmp_path):
     report = run(tmp_path, "scaling")
     check(report, "scaling", 2)
     assert [result["ratio_divided_by"] for result in report["results"]] == [2, 2]
+
+
+@pytest.mark.parametrize("function", ["output", "to_x", "to_kernel"])
+def test_both_forms_of_a_convolution_are_timed(function):
+    layer = bench_conv.Layer(2, 6, 3, 4, 3, 2, "float32")
+    args = bench_conv.arguments(layer, 2)[function]
+    texts = {form: bench_conv.loop(layer, 2, function, form).lower(*args).as_text() for form in ("dense", "product")}
+    assert "convolution" in texts["dense"] and "convolution" not in texts["product"]
+    assert bench_conv.measure(bench_conv.loop(layer, 2, function, "product").lower(*args).compile(), *args) > 0
 
 
 def test_ratios_are_of_medians_and_of_pairs():

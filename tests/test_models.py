@@ -12,6 +12,7 @@ from jax import lax
 from jaxbed import train
 from jaxbed.method import apply_net, init_net
 from jaxbed.methods import erm, padain, sagnet
+from jaxbed.models import conv as conv_module
 from jaxbed.models import mlp, resnet, simple_conv, style
 from jaxbed.models.conv import LAYOUT, conv
 from jaxbed.models.norm import BatchNorm
@@ -157,6 +158,61 @@ def test_convolution_and_its_gradients_equal_xlas_when_mapped(kernel, stride, si
             expected = result
     for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(result), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Every convolution of several seeds as a product, as on a GPU where they are small."""
+    monkeypatch.setattr(conv_module, "product_pays", lambda seeds, *_: seeds > 1)
+    conv_module._rules.cache_clear()
+    yield
+    conv_module._rules.cache_clear()
+
+
+@pytest.mark.parametrize(("size", "stride", "side"), [(1, 1, 5), (1, 2, 6), (1, 2, 5), (3, 1, 6), (3, 2, 6), (3, 2, 7), (7, 2, 9)])
+@pytest.mark.parametrize("shared", ["nothing", "images", "kernels"])
+def test_products_are_the_same_convolutions(products, size, stride, side, shared):
+    """Outputs and gradients of three seeds, mapped, against XLA's own convolution, seed by seed."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    x, kernel = jax.random.normal(keys[0], (3, 2, side, side, 4)), jax.random.normal(keys[1], (3, size, size, 4, 5))
+    padding, axes = size // 2, (None if shared == "images" else 0, None if shared == "kernels" else 0)
+    weight = jax.random.normal(keys[2], (3, 2, (side - 1) // stride + 1, (side - 1) // stride + 1, 5))
+
+    def plain(x, kernel, stride, padding):
+        return lax.conv_general_dilated(x, kernel, (stride,) * 2, [(padding,) * 2] * 2, dimension_numbers=LAYOUT)
+
+    def whole(function):
+        args = (x[0] if axes[0] is None else x, kernel[0] if axes[1] is None else kernel)
+
+        def value(args):
+            each = [a if axis == 0 else [a] * 3 for a, axis in zip(args, axes, strict=True)]
+            out = jax.vmap(lambda *a: conv(*a, stride, padding), axes)(*args) if function is conv else None
+            out = jnp.stack([plain(*a, stride, padding) for a in zip(*each, strict=True)]) if out is None else out
+            return (out * weight).sum(), out
+
+        return jax.grad(value, has_aux=True)(args)
+
+    for found, expected in zip(jax.tree.leaves(whole(conv)), jax.tree.leaves(whole(plain)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "kernel", "stride", "output", "backend", "pays"),
+    [
+        (10, (3, 3, 256, 512), 2, (64, 2, 2, 512), "gpu", True),
+        (10, (3, 3, 128, 128), 1, (64, 8, 8, 128), "gpu", True),
+        (1, (3, 3, 128, 128), 1, (64, 8, 8, 128), "gpu", False),
+        (10, (3, 3, 128, 128), 1, (64, 8, 8, 128), "cpu", False),
+        (10, (3, 3, 128, 128), 1, (128, 16, 16, 128), "gpu", False),
+        (10, (7, 7, 3, 64), 2, (64, 32, 32, 64), "gpu", False),
+        (10, (1, 1, 64, 256), 1, (64, 56, 56, 256), "cpu", True),
+        (10, (1, 1, 64, 128), 2, (64, 8, 8, 128), "cpu", False),
+        (10, (1, 1, 64, 128), 2, (64, 8, 8, 128), "gpu", True),
+        (1, (3, 3, 64, 128), 2, (64, 2, 2, 128), "cpu", True),
+    ],
+)
+def test_which_convolutions_become_products(seeds, kernel, stride, output, backend, pays):
+    assert conv_module.product_pays(seeds, kernel, stride, output, backend) is pays
 
 
 def steps(method, count=3):

@@ -2,8 +2,8 @@
 
 Mapped over kernels, XLA's convolution becomes one *grouped* convolution, which is slow on GPUs (13 times at 224 px) and on CPUs,
 and which the partitioner answers by gathering every seed's kernels. This one brings its own batching rule, for the output and
-for both gradients: one dense convolution per seed; one wide dense convolution where all seeds see the same images; a batched
-matrix product for 1x1 kernels and for maps of very few pixels. Differentiable once, in reverse mode.
+for both gradients: one dense convolution per seed where they are large, a batched matrix product with patches where they are small (see
+`product_pays`), and one wide dense convolution where all seeds see the same images. Differentiable once, in reverse mode.
 
 float32 means float32: XLA's default on GPUs would be TF32, ten bits of mantissa. Who wants speed computes in bfloat16.
 """

@@ -103,13 +103,13 @@ def findings(algorithms_out: "pd.DataFrame", datasets_out: "pd.DataFrame") -> li
         whole, rest = _split(rows)
         names = rest.loc[rest["significant"] != whole, "without"].tolist()
         if names:
-            text = f"{i} - {j} is {_word(whole)} with all algorithms and {_word(not whole)} without {', '.join(names)}"
+            text = f"{i} - {j} is {_word(whole)} with all algorithms and {_word(not whole)} without {_any(names)}"
             found.append({"code": "POOL", "text": text, "algorithm_i": i, "algorithm_j": j, "without": names})
     for (i, j), rows in datasets_out.groupby(PAIR, sort=False):
         whole, rest = _split(rows)
         if bootstrap.FRAGILE[0] <= rest["significant"].mean() <= bootstrap.FRAGILE[1]:
             names = rest.loc[rest["significant"] != whole, "without"].tolist()
-            text = f"{i} - {j} is {_word(whole)} with all datasets and {_word(not whole)} without any one of {', '.join(names)}"
+            text = f"{i} - {j} is {_word(whole)} with all datasets and {_word(not whole)} without {_any(names)}"
             found.append({"code": "FRAGILE", "text": text, "algorithm_i": i, "algorithm_j": j, "without": names})
     return found
 
@@ -138,6 +138,10 @@ def _split(rows: "pd.DataFrame") -> "tuple[bool, pd.DataFrame]":
     """The decision on the whole matrix, and the rows with something left out."""
     whole = rows["without"] == ""
     return bool(rows.loc[whole, "significant"].iloc[0]), rows[~whole]
+
+
+def _any(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"any one of {', '.join(names)}"
 
 
 def _word(significant: bool) -> str:
