@@ -143,12 +143,13 @@ def step(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
 
 
 def array(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
-    results = []
+    """On a CPU, where each seed of a run has a device of its own, so has each of an array here."""
+    results, devices = [], len(jax.devices()) if jax.default_backend() == "cpu" else 1
     for name, case in named(arguments, cases.arrays(arguments.small)):
         solo = cases.assemble(case, "erm")
         for seeds in case.seeds:
             one = Arm(*cases.one_after_another("one after another", solo, seeds))
-            together = Arm(*cases.training(f"{seeds} in an array", case, "erm", seeds=seeds))
+            together = Arm(*cases.training(f"{seeds} in an array", case, "erm", seeds=seeds, rows=math.gcd(seeds, devices)))
             results.append(pair(f"{name}, {seeds} seeds", [one, together], rules, same_losses(2e-2 if case.half else 1e-3)))
             del one, together
     return results
@@ -238,6 +239,8 @@ def main(argv: list[str] | None = None) -> dict:
     if arguments.benchmark in ("step", "sweep") and arguments.peer != "none":
         torch, reason = process.version(arguments.peer_python)
     parallel.keep_compilations()  # several arms may run one program
+    if arguments.benchmark == "array":
+        parallel.use_cores(3, parallel.Mesh())
     rules = Rules(arguments.blocks, arguments.steps, 0.05 if arguments.small else arguments.seconds)
     devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
     print(f"{arguments.benchmark} on {len(devices)} x {devices[0]}; PyTorch: {torch or reason}", flush=True)

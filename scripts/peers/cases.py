@@ -77,6 +77,7 @@ def arrays(small: bool) -> dict[str, Case]:
         }
     half = {"dtype": "bfloat16"}
     return {
+        "demo_32": Case(resnet.Config(depth=10, width=16, stem="half"), 32, 64, seeds=(3,)),
         "mlp": Case(mlp.Config((100, 100, 16)), 28, 256, rows=175 * 256, rule="adam"),
         "simple_conv_28": Case(simple_conv.Config(), 28, 256),
         "resnet18_32": Case(resnet.Config(depth=18, stem="small", **half), 32, 128),
