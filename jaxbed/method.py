@@ -118,7 +118,8 @@ def from_net(
 ) -> Method:
     """Mean cross-entropy of one network: the method whose whole idea sits in the network's layers.
 
-    draw(key, image) gives collections of random variables that those layers read in training; they are identities without them.
+    Those layers may ask for random keys (`make_rng("noise")`) in training. draw(key, image) gives collections of random variables that
+    they read instead, where many small draws would cost time; they are identities without them.
     """
 
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
@@ -128,7 +129,8 @@ def from_net(
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
         dropout_key, draw_key = jax.random.split(key)
         drawn = draw(draw_key, batch["image"]) if draw else None
-        logits, stats = apply_net(net, params["net"], state.stats["net"], batch["image"], True, {"dropout": dropout_key}, drawn)
+        rngs = {"dropout": dropout_key, "noise": draw_key}
+        logits, stats = apply_net(net, params["net"], state.stats["net"], batch["image"], True, rngs, drawn)
         value = losses.cross_entropy(logits, batch["label"]).mean()
         metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
         return value, ({"net": stats}, state.memory, metrics)

@@ -147,7 +147,7 @@ def array(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]
     results, devices = [], len(jax.devices()) if jax.default_backend() == "cpu" else 1
     for name, case in named(arguments, cases.arrays(arguments.small)):
         solo = cases.assemble(case, "erm")
-        for seeds in case.seeds:
+        for seeds in arguments.seeds or case.seeds:
             one = Arm(*cases.one_after_another("one after another", solo, seeds))
             together = Arm(*cases.training(f"{seeds} in an array", case, "erm", seeds=seeds, rows=math.gcd(seeds, devices)))
             results.append(pair(f"{name}, {seeds} seeds", [one, together], rules, same_losses(2e-2 if case.half else 1e-3)))
@@ -158,7 +158,7 @@ def array(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]
 def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
     """Ratios are printed divided by the number of devices."""
     results, case = [], cases.scaling(arguments.small)
-    counts = [n for n in (2, 4, 8) if n <= min(len(jax.devices()), 2 if arguments.small else 8)]
+    counts = [n for n in arguments.devices or (2, 4, 8) if n <= min(len(jax.devices()), 2 if arguments.small else 8)]
     if not counts:
         print("one device only: nothing to scale to")
         return results
@@ -222,6 +222,12 @@ def main(argv: list[str] | None = None) -> dict:
 
     parser.add_argument("--methods", type=names, default=(), help="of step and sweep: erm,padain,sagnet,lff")
     parser.add_argument("--nets", type=names, default=(), help="of array and eval: names as in the table, e.g. mlp,resnet18_224")
+
+    def numbers(text: str) -> tuple[int, ...]:
+        return tuple(map(int, text.split(",")))
+
+    parser.add_argument("--seeds", type=numbers, default=(), help="of array: how many at once, e.g. 1,10")
+    parser.add_argument("--devices", type=numbers, default=(), help="of scaling: how many, e.g. 2,4")
     parser.add_argument("--blocks", type=int, default=5, help="counted blocks of each arm")
     parser.add_argument("--steps", type=int, default=0, help="training steps of a block; default: enough for --seconds")
     parser.add_argument("--seconds", type=float, default=3.0, help="least length of a block")

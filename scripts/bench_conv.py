@@ -25,6 +25,8 @@ LARGEST_BYTES = 4 * 2**30  # of the patches of all seeds: beyond, the product is
 
 
 class Layer(NamedTuple):
+    """Its padding keeps the side where the stride is 1. The 7x7 stem is the 4x4 convolution over blocks of pixels that it becomes."""
+
     batch: int
     side: int
     inputs: int
@@ -32,6 +34,10 @@ class Layer(NamedTuple):
     kernel: int
     stride: int
     dtype: str = "bfloat16"
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        return self.kernel // 2, (self.kernel - 1) // 2
 
 
 def _stages(batch: int, side: int) -> list[Layer]:
@@ -45,16 +51,16 @@ def _stages(batch: int, side: int) -> list[Layer]:
 
 
 NETS = {
-    "resnet18_64": [Layer(64, 64, 3, 64, 7, 2), *_stages(64, 16)],
+    "resnet18_64": [Layer(64, 32, 12, 64, 4, 1), *_stages(64, 16)],
     "resnet18_32": [Layer(128, 32, 3, 64, 3, 1), *_stages(128, 32)],
-    "resnet18_224": [Layer(64, 224, 3, 64, 7, 2), *_stages(64, 56)],
+    "resnet18_224": [Layer(64, 112, 12, 64, 4, 1), *_stages(64, 56)],
     "simple_conv_28": [Layer(256, 28, i, o, 7, 1, "float32") for i, o in ((3, 16), (16, 32), (32, 64), (64, 128))],
 }
 
 
 def arguments(layer: Layer, seeds: int) -> dict[str, tuple[jax.Array, jax.Array]]:
     """For the three functions of `conv.Forms`, stacked over seeds."""
-    side = (layer.side + 2 * (layer.kernel // 2) - layer.kernel) // layer.stride + 1
+    side = (layer.side + sum(layer.pads) - layer.kernel) // layer.stride + 1
     shapes = {
         "x": (layer.batch, layer.side, layer.side, layer.inputs),
         "kernel": (layer.kernel, layer.kernel, layer.inputs, layer.outputs),
@@ -68,7 +74,7 @@ def loop(layer: Layer, seeds: int, function: str, form: str) -> Callable:
     """A compiled function of the stacked arguments that runs LOOP calls."""
     x_shape = (layer.batch, layer.side, layer.side, layer.inputs)
     kernel_shape = (layer.kernel, layer.kernel, layer.inputs, layer.outputs)
-    dense, product = conv.forms(layer.stride, layer.kernel // 2, x_shape, kernel_shape, jnp.dtype(layer.dtype))
+    dense, product = conv.forms(layer.stride, layer.pads, x_shape, kernel_shape, jnp.dtype(layer.dtype))
     one = getattr(dense if form == "dense" else product, function)
 
     def all_seeds(a, b):

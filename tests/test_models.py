@@ -1,7 +1,9 @@
 """Networks: published sizes, initialisation and constants; the convolution's own batching rule; layers of methods."""
 
+import dataclasses
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from jaxbed.models import conv as conv_module
 from jaxbed.models import mlp, resnet, simple_conv, style
 from jaxbed.models.conv import LAYOUT, conv
 from jaxbed.models.norm import BatchNorm
+from jaxbed.models.pool import max_pool
 
 
 def shapes_of(net, side_px=64, channels=3):
@@ -124,14 +127,19 @@ def test_batch_norm_is_pytorchs():
     np.testing.assert_allclose(shown, (x - 1) / np.sqrt(4 + 1e-5), rtol=1e-5, atol=1e-6)
 
 
-def test_bfloat16_keeps_parameters_statistics_and_logits_in_float32():
-    net, image = resnet.Config(depth=10, width=4, dtype="bfloat16").make(7), jnp.ones((2, 32, 32, 3))
-    params, stats = init_net(net, jax.random.key(0), image)
-    logits, new_stats = apply_net(net, params, stats, image, True)
+@pytest.mark.parametrize("cfg", [resnet.Config(depth=10, width=4), mlp.Config((20, 10)), simple_conv.Config(3, (4, 8))])
+def test_bfloat16_keeps_parameters_statistics_and_logits_in_float32(cfg):
+    half = dataclasses.replace(cfg, dtype="bfloat16").make(7)
+    image = jax.random.normal(jax.random.key(1), (4, 16, 16, 3))
+    params, stats = init_net(half, jax.random.key(0), image)
+    logits, new_stats = apply_net(half, params, stats, image, True)
     assert logits.dtype == jnp.float32
     assert {x.dtype for x in jax.tree.leaves((params, new_stats))} == {jnp.dtype("float32")}
-    exact = apply_net(resnet.Config(depth=10, width=4).make(7), params, stats, image, True)[0]
+    exact = apply_net(cfg.make(7), params, stats, image, True)[0]
     np.testing.assert_allclose(logits, exact, atol=0.1)
+    assert (logits != exact).any()  # bfloat16 was used
+    with pytest.raises(ValueError, match=r"net\.dtype = 'float16' is not one of float32, bfloat16"):
+        dataclasses.replace(cfg, dtype="float16").make(7)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +204,65 @@ def test_products_are_the_same_convolutions(products, size, stride, side, shared
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("size", "side"), [(7, 12), (3, 8)])
+@pytest.mark.parametrize("form", ["dense", "product"])
+def test_strided_convolutions_over_blocks_of_pixels_are_the_same(monkeypatch, form, size, side):
+    """As on a GPU, for images of few channels."""
+    monkeypatch.setattr(conv_module, "product_pays", lambda *_: form == "product")
+    conv_module._rules.cache_clear()
+    keys = jax.random.split(jax.random.key(0), 3)
+    x, kernel = jax.random.normal(keys[0], (2, side, side, 3)), jax.random.normal(keys[1], (size, size, 3, 5))
+    weight = jax.random.normal(keys[2], (2, side // 2, side // 2, 5))
+
+    def whole(backend):
+        monkeypatch.setattr(jax, "default_backend", lambda: backend)
+        return jax.value_and_grad(lambda x, kernel: (weight * conv(x, kernel, 2, size // 2)).sum(), (0, 1))(x, kernel)
+
+    assert conv_module.blocks_pay(x.shape, 2, size // 2, "gpu")
+    for found, expected in zip(jax.tree.leaves(whole("gpu")), jax.tree.leaves(whole("cpu")), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    conv_module._rules.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "padding", "backend"),
+    [
+        ((2, 8, 8, 3), 2, 3, "cpu"),
+        ((2, 8, 8, 3), 1, 3, "gpu"),
+        ((2, 8, 8, 64), 2, 3, "gpu"),
+        ((2, 7, 8, 3), 2, 3, "gpu"),
+        ((2, 8, 8, 3), 2, 0, "gpu"),
+        ((2, 8, 8, 3), 2, 2, "gpu"),
+    ],
+)
+def test_other_convolutions_stay_as_they_are(shape, stride, padding, backend):
+    assert not conv_module.blocks_pay(shape, stride, padding, backend)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8, 4), (3, 7, 9, 2), (3, 2, 3, 5), (2, 1, 1, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_max_pooling_and_its_gradient_equal_xlas(shape, dtype):
+    """Of integers, so that windows have several maxima; mapped over seeds."""
+    x = jnp.round(2 * jax.random.normal(jax.random.key(0), (2, *shape))).astype(dtype)
+
+    def plain(x):
+        return nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+
+    weight = jax.random.normal(jax.random.key(1), jax.eval_shape(jax.vmap(plain), x).shape)
+
+    def whole(function):
+        def value(x):
+            out = jax.vmap(function)(x)
+            return (out * weight).sum(), out
+
+        return jax.jit(jax.grad(value, has_aux=True))(x)
+
+    for found, expected in zip(whole(max_pool), whole(plain), strict=True):
+        np.testing.assert_allclose(np.float32(found), np.float32(expected), rtol=1e-2 if dtype == "bfloat16" else 1e-6, atol=1e-2)
+    mapped = jax.vmap(jax.grad(lambda x, w: (max_pool(x) * w).sum()))(x, weight)
+    np.testing.assert_array_equal(np.float32(mapped), np.float32(whole(max_pool)[0]))
+
+
 @pytest.mark.parametrize(
     ("seeds", "kernel", "stride", "output", "backend", "pays"),
     [
@@ -203,8 +270,9 @@ def test_products_are_the_same_convolutions(products, size, stride, side, shared
         (10, (3, 3, 128, 128), 1, (64, 8, 8, 128), "gpu", True),
         (1, (3, 3, 128, 128), 1, (64, 8, 8, 128), "gpu", False),
         (10, (3, 3, 128, 128), 1, (64, 8, 8, 128), "cpu", False),
-        (10, (3, 3, 128, 128), 1, (128, 16, 16, 128), "gpu", False),
-        (10, (7, 7, 3, 64), 2, (64, 32, 32, 64), "gpu", False),
+        (10, (3, 3, 64, 64), 1, (128, 32, 32, 64), "gpu", False),
+        (10, (4, 4, 12, 64), 1, (64, 32, 32, 64), "gpu", True),
+        (10, (4, 4, 12, 64), 1, (64, 112, 112, 64), "gpu", False),
         (10, (1, 1, 64, 256), 1, (64, 56, 56, 256), "cpu", True),
         (10, (1, 1, 64, 128), 2, (64, 8, 8, 128), "cpu", False),
         (10, (1, 1, 64, 128), 2, (64, 8, 8, 128), "gpu", True),

@@ -18,14 +18,43 @@ import jax.numpy as jnp
 from jax import lax
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
+FEW_CHANNELS = 4  # of images: convolutions with stride 2 of so few go over blocks of pixels on a GPU
 FEW_PIXELS = 4  # of an output map: XLA's CPU convolution is 5 to 8 times slower than a product there (3 x 3, 64 to 128 channels)
-FEW_ENTRIES = 2**23  # of one seed's patches: on a GPU (H200, scripts/bench_conv.py) the product is up to 4 times faster below, slower above
+# Of one seed's patches: on a GPU (H200, scripts/bench_conv.py) the product is up to 4 times faster below, slower above
+FEW_ENTRIES = 2**24
 kaiming_normal = nn.initializers.variance_scaling(2.0, "fan_out", "normal")  # of a ReLU layer, as torchvision's ResNets
 
 
 def conv(x: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.Array:
     """Convolution of x [N, H, W, C] with kernel [k, k, C, F]; `padding` zeros on each side, as in PyTorch."""
-    return _rules(stride, padding, x.shape, kernel.shape, x.dtype)(x, kernel)
+    pads = (padding, padding)
+    if blocks_pay(x.shape, stride, padding, jax.default_backend()):
+        x, kernel, stride, pads = blocks(x), kernel_of_blocks(kernel), 1, ((padding + 1) // 2, (padding - 1) // 2)
+    return _rules(stride, pads, x.shape, kernel.shape, x.dtype)(x, kernel)
+
+
+def blocks_pay(x_shape: tuple, stride: int, padding: int, backend: str) -> bool:
+    """Whether a convolution with stride 2 is computed as one with stride 1 over blocks of 2 x 2 pixels, with four times the channels.
+
+    Three channels fill no tensor core: cuDNN pads them. Needs blocks that begin where the kernel's support does.
+    """
+    _, height, width, channels = x_shape
+    return backend == "gpu" and stride == 2 and padding % 2 == 1 and channels <= FEW_CHANNELS and height % 2 == width % 2 == 0
+
+
+def blocks(x: jax.Array) -> jax.Array:
+    """[N, H, W, C] -> [N, H/2, W/2, 4·C]."""
+    images, height, width, channels = x.shape
+    x = x.reshape(images, height // 2, 2, width // 2, 2, channels)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(images, height // 2, width // 2, 4 * channels)
+
+
+def kernel_of_blocks(kernel: jax.Array) -> jax.Array:
+    """[k, k, C, F] -> [(k+1)/2, (k+1)/2, 4·C, F], with a row and a column of zeros before the first."""
+    size, _, channels, features = kernel.shape
+    half = (size + 1) // 2
+    kernel = jnp.pad(kernel, ((1, 0), (1, 0), (0, 0), (0, 0))).reshape(half, 2, half, 2, channels, features)
+    return kernel.transpose(0, 2, 1, 3, 4, 5).reshape(half, half, 4 * channels, features)
 
 
 class Forms(NamedTuple):
@@ -36,16 +65,15 @@ class Forms(NamedTuple):
     to_kernel: Callable  # (x, g) -> [k, k, C, F]
 
 
-def forms(stride: int, padding: int, x_shape: tuple, kernel_shape: tuple, dtype: Any) -> tuple[Forms, Forms]:
+def forms(stride: int, pads: tuple[int, int], x_shape: tuple, kernel_shape: tuple, dtype: Any) -> tuple[Forms, Forms]:
     """(dense, product): XLA's convolution, and one matrix product with the patches of all output pixels."""
     precision = lax.Precision.HIGHEST if dtype == jnp.float32 else None
 
     def dense(x, kernel):
-        pads = [(padding, padding)] * 2
-        return lax.conv_general_dilated(x, kernel, (stride, stride), pads, dimension_numbers=LAYOUT, precision=precision)
+        return lax.conv_general_dilated(x, kernel, (stride, stride), [pads] * 2, dimension_numbers=LAYOUT, precision=precision)
 
     def product(x, kernel):
-        seen = patches(x, kernel.shape[0], stride, padding)
+        seen = patches(x, kernel.shape[0], stride, pads)
         if kernel.shape[0] == 1 and stride > 1:  # XLA's GPU compiler (jaxlib 0.11.2) aborts on a product fused with a strided slice
             seen = lax.optimization_barrier(seen)
         return jnp.dot(seen, kernel.reshape(-1, kernel.shape[3]), precision=precision)
@@ -64,13 +92,14 @@ def forms(stride: int, padding: int, x_shape: tuple, kernel_shape: tuple, dtype:
     return both(dense), both(product)
 
 
-def patches(x: jax.Array, size: int, stride: int, padding: int) -> jax.Array:
+def patches(x: jax.Array, size: int, stride: int, pads: tuple[int, int]) -> jax.Array:
     """What each output pixel of a size x size convolution sees: [N, H, W, C] -> [N, h, w, size·size·C]."""
-    height, width = ((side + 2 * padding - size) // stride + 1 for side in x.shape[1:3])
-    x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    down, right = stride * (height - 1) + 1, stride * (width - 1) + 1
-    shifted = [x[:, i : i + down : stride, j : j + right : stride] for i in range(size) for j in range(size)]
-    return jnp.concatenate(shifted, axis=-1)
+    height, width = ((side + sum(pads) - size) // stride + 1 for side in x.shape[1:3])
+    x = jnp.pad(x, ((0, 0), pads, pads, (0, 0)))
+    x = jnp.concatenate([x[:, :, j : j + stride * (width - 1) + 1 : stride] for j in range(size)], axis=-1)
+    if size > 1:  # rows after columns: XLA would make it one step, in which each number is searched among size·size pieces, not 2·size
+        x = lax.optimization_barrier(x)
+    return jnp.concatenate([x[:, i : i + stride * (height - 1) + 1 : stride] for i in range(size)], axis=-1)
 
 
 def product_pays(seeds: int, kernel_shape: tuple, stride: int, output_shape: tuple, backend: str) -> bool:
@@ -85,9 +114,9 @@ def product_pays(seeds: int, kernel_shape: tuple, stride: int, output_shape: tup
 
 
 @functools.cache
-def _rules(stride: int, padding: int, x_shape: tuple, kernel_shape: tuple, dtype: Any) -> Callable:
-    dense, product = forms(stride, padding, x_shape, kernel_shape, dtype)
-    height, width = ((side + 2 * padding - kernel_shape[0]) // stride + 1 for side in x_shape[1:3])
+def _rules(stride: int, pads: tuple[int, int], x_shape: tuple, kernel_shape: tuple, dtype: Any) -> Callable:
+    dense, product = forms(stride, pads, x_shape, kernel_shape, dtype)
+    height, width = ((side + sum(pads) - kernel_shape[0]) // stride + 1 for side in x_shape[1:3])
 
     def form(seeds: int) -> Forms:
         out = (x_shape[0], height, width, kernel_shape[3])

@@ -8,11 +8,21 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+DTYPES = ("float32", "bfloat16")
+
+
+def allowed(dtype: str) -> str:
+    """A network's `dtype`; ValueError for any but these two."""
+    if dtype not in DTYPES:
+        raise ValueError(f"net.dtype = {dtype!r} is not one of {', '.join(DTYPES)}")
+    return dtype
+
 
 class Linear(nn.Module):
-    """x [..., inputs] -> [..., features], in float32."""
+    """x [..., inputs] -> [..., features]; parameters in float32, arithmetic and output in `dtype`."""
 
     features: int
+    dtype: str = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -23,4 +33,5 @@ class Linear(nn.Module):
 
         kernel = self.param("kernel", uniform, (x.shape[-1], self.features))
         bias = self.param("bias", uniform, (self.features,))
-        return jnp.dot(x.astype(jnp.float32), kernel, precision=jax.lax.Precision.HIGHEST) + bias
+        x, kernel, bias = (a.astype(self.dtype) for a in (x, kernel, bias))
+        return jnp.dot(x, kernel, precision=jax.lax.Precision.HIGHEST) + bias

@@ -53,4 +53,5 @@ class BatchNorm(nn.Module):
         offset = bias - mean * slope
         if restyled:
             slope, offset = factor * slope, (new_centre - centre * factor) * slope + offset
+            slope, offset = jax.lax.optimization_barrier((slope, offset))  # or every pixel would compute them again
         return (wide * slope + offset).astype(x.dtype)

@@ -2,7 +2,9 @@
 
 A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
 parts; one that changes its layers hands in a factory for the convolutions of the main path, stem included, or for the BatchNorms
-(pAdaIN). Shortcut convolutions are always plain; a shortcut's BatchNorm is told by its name.
+(pAdaIN). Shortcut convolutions are always plain; a shortcut's BatchNorm is told by its name. One that acts between parts hands in
+`after`: after(part) -> a module or None, called as module(x, entered, train) with what leaves and what entered that part, the head
+excepted (MixStyle, InfoDrop).
 """
 
 import dataclasses
@@ -14,8 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxbed.models.conv import Conv
-from jaxbed.models.linear import Linear
+from jaxbed.models.linear import Linear, allowed
 from jaxbed.models.norm import BatchNorm
+from jaxbed.models.pool import max_pool
 
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 BOTTLENECK = (50,)
@@ -31,16 +34,20 @@ class Config:
     dropout: float = 0.0  # before the last linear layer
     dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
 
-    def make(self, classes: int, conv: Callable = Conv, norm: Callable = BatchNorm, first: int = 0, last: int = PARTS) -> nn.Module:
+    def make(
+        self,
+        classes: int,
+        conv: Callable = Conv,
+        norm: Callable = BatchNorm,
+        after: Callable[[int], nn.Module | None] = lambda part: None,
+        first: int = 0,
+        last: int = PARTS,
+    ) -> nn.Module:
         """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
-        for name, value, allowed in (
-            ("depth", self.depth, tuple(BLOCKS)),
-            ("stem", self.stem, STEMS),
-            ("dtype", self.dtype, ("float32", "bfloat16")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"net.{name} = {value!r} is not one of {', '.join(map(str, allowed))}")
-        return ResNet(self.depth, self.width, self.stem, self.dropout, self.dtype, classes, conv, norm, first, last)
+        for name, value, known in (("depth", self.depth, tuple(BLOCKS)), ("stem", self.stem, STEMS)):
+            if value not in known:
+                raise ValueError(f"net.{name} = {value!r} is not one of {', '.join(map(str, known))}")
+        return ResNet(self.depth, self.width, self.stem, self.dropout, allowed(self.dtype), classes, conv, norm, after, first, last)
 
 
 def require(net: Any, reason: str) -> None:
@@ -58,24 +65,32 @@ class ResNet(nn.Module):
     classes: int
     conv: Callable
     norm: Callable
+    after: Callable
     first: int
     last: int
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> maps, or [B, classes] with the head
-        x = x.astype(self.dtype)
+        def leave(part: int, x: jax.Array, entered: jax.Array) -> jax.Array:
+            module = self.after(part)
+            return x if module is None else module(x, entered, train)
+
+        x = entered = x.astype(self.dtype)
         if self.first == 0:
             kernel, stride = {"imagenet": (7, 2), "small": (3, 1), "half": (3, 2)}[self.stem]
             x = self.conv(self.width, kernel, stride, name="stem_conv")(x)
             x = nn.relu(self.norm(name="stem_norm")(x, train))
             if self.stem == "imagenet":
-                x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+                x = max_pool(x)
+            x = leave(0, x, entered)
         block = Bottleneck if self.depth in BOTTLENECK else Basic
         for stage in range(max(self.first, 1), min(self.last, PARTS - 1)):
+            entered = x
             for i in range(BLOCKS[self.depth][stage - 1]):
                 stride = 2 if stage > 1 and i == 0 else 1
                 features = self.width * 2 ** (stage - 1)
                 x = block(features, stride, self.conv, self.norm, name=f"stage{stage}_block{i}")(x, train)
+            x = leave(stage, x, entered)
         if self.last < PARTS:
             return x
         x = x.astype(jnp.float32).mean((1, 2))

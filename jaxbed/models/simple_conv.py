@@ -7,9 +7,10 @@ import dataclasses
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from jaxbed.models.conv import Conv
-from jaxbed.models.linear import Linear
+from jaxbed.models.linear import Linear, allowed
 from jaxbed.models.norm import BatchNorm
 
 
@@ -17,22 +18,24 @@ from jaxbed.models.norm import BatchNorm
 class Config:
     kernel: int = 7  # odd
     widths: tuple[int, ...] = (16, 32, 64, 128)
+    dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
 
     def make(self, classes: int) -> nn.Module:
         if self.kernel % 2 == 0:
             raise ValueError(f"net.kernel = {self.kernel} has no centre: take an odd one, 7 (main network) or 1 (biased by design)")
-        return SimpleConv(self.kernel, tuple(self.widths), classes)
+        return SimpleConv(self.kernel, tuple(self.widths), allowed(self.dtype), classes)
 
 
 class SimpleConv(nn.Module):
     kernel: int
     widths: tuple[int, ...]
+    dtype: str
     classes: int
 
     @nn.compact
     def __call__(self, image: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> [B, classes]
-        x = image
+        x = image.astype(self.dtype)
         for i, width in enumerate(self.widths):
             x = Conv(width, self.kernel, name=f"conv{i}")(x)
             x = nn.relu(BatchNorm(name=f"norm{i}")(x, train))
-        return Linear(self.classes, name="head")(x.mean((1, 2)))
+        return Linear(self.classes, name="head")(x.astype(jnp.float32).mean((1, 2)))

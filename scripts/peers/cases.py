@@ -31,6 +31,7 @@ class Case(NamedTuple):
     classes: int = 10
     seeds: tuple[int, ...] = (1, 2, 5, 10)
     rows: int = 0  # images of the training or evaluation set; 0: as many as one dispatch takes
+    most_steps: int = 256  # of one dispatch
     per_device: int = 0  # images of a batch on one device; 0: all
     rule: str = "sgd"
     augmented: bool = False  # random resized crops and flips, on the device
@@ -45,7 +46,7 @@ class Case(NamedTuple):
         if jax.default_backend() == "cpu":
             return 1
         pixels = (self.per_device or self.batch) * self.side_px**2
-        limit = min(max(program.PIXELS_PER_CALL // pixels, 1), 256)
+        limit = min(max(program.PIXELS_PER_CALL // pixels, 1), self.most_steps)
         return min(limit, self.rows // self.batch) if self.rows else limit
 
     @property
@@ -79,7 +80,9 @@ def arrays(small: bool) -> dict[str, Case]:
     return {
         "demo_32": Case(resnet.Config(depth=10, width=16, stem="half"), 32, 64, seeds=(3,)),
         "mlp": Case(mlp.Config((100, 100, 16)), 28, 256, rows=175 * 256, rule="adam"),
-        "simple_conv_28": Case(simple_conv.Config(), 28, 256),
+        "mlp_bfloat16": Case(mlp.Config((100, 100, 16), **half), 28, 256, rows=175 * 256, rule="adam"),
+        "simple_conv_28": Case(simple_conv.Config(), 28, 256, most_steps=8),
+        "simple_conv_28_bfloat16": Case(simple_conv.Config(**half), 28, 256, most_steps=8),
         "resnet18_32": Case(resnet.Config(depth=18, stem="small", **half), 32, 128),
         "resnet18_64": Case(resnet.Config(depth=18, **half), 64, 64),
         "resnet18_224": Case(resnet.Config(depth=18, **half), 224, 64, classes=1000),

@@ -1,0 +1,52 @@
+"""Max-pooling with 3 x 3 windows, stride 2 and padding 1, as every ResNet with torchvision's stem has it.
+
+XLA's own gradient (select-and-scatter) looks at every window again, and is slow on GPUs; this one remembers where each maximum was.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+WINDOW = [(i, j) for i in range(3) for j in range(3)]
+
+
+def max_pool(x: jax.Array) -> jax.Array:
+    """[N, H, W, C] -> [N, ceil(H/2), ceil(W/2), C]. Of equal maxima the first, row by row, gets the gradient, as in PyTorch."""
+    return _max_pool(x.shape[1:3], x)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _max_pool(sides: tuple[int, int], x: jax.Array) -> jax.Array:
+    return _forward(sides, x)[0]
+
+
+def _forward(sides: tuple[int, int], x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-jnp.inf)
+    down, right = (2 * ((side - 1) // 2) + 1 for side in sides)
+    best, place = None, jnp.int8(0)
+    for k, (i, j) in enumerate(WINDOW):
+        seen = padded[:, i : i + down : 2, j : j + right : 2]
+        place = jnp.where(seen > best, jnp.int8(k), place) if k else jnp.zeros(seen.shape, jnp.int8)
+        best = jnp.maximum(best, seen) if k else seen
+    return best, place
+
+
+def _backward(sides: tuple[int, int], place: jax.Array, g: jax.Array) -> tuple[jax.Array]:
+    """Even rows lie in the middle of one window, odd ones at the end of one and the start of the next; columns too."""
+
+    def seen(i: int, j: int) -> jax.Array:
+        """What comes from the windows in which a pixel has row i and column j: [N, h, w, C], for the pixels of one parity."""
+        chosen = jnp.where(place == 3 * i + j, g, 0).astype(jnp.float32)
+        later = [(0, 0), (-1, 1) if i == 0 else (0, 0), (-1, 1) if j == 0 else (0, 0), (0, 0)]
+        return lax.pad(chosen, jnp.float32(0), [(*pads, 0) for pads in later])
+
+    places = ((1,), (0, 2))  # of even and of odd ones
+    rows = [jnp.stack([sum(seen(i, j) for i in down for j in right) for right in places], axis=3) for down in places]
+    whole = jnp.stack(rows, axis=2).astype(g.dtype)  # [N, h, 2, w, 2, C]
+    whole = whole.reshape(g.shape[0], 2 * g.shape[1], 2 * g.shape[2], -1)[:, : sides[0], : sides[1]]
+    return (lax.optimization_barrier(whole),)  # or the reductions that follow would compute it again
+
+
+_max_pool.defvjp(_forward, _backward)
