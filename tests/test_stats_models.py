@@ -1,4 +1,4 @@
-"""Bayes, bootstrap, power, sensitivity and the paper's own numbers: golden values, second routes, enumeration, invariances."""
+"""Signed-rank posterior, bootstrap, power, sensitivity, the paper's own numbers: golden values, second routes, enumeration, invariances."""
 
 import itertools
 import json
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 from jaxbed.stats import bayes, bootstrap, paper, power, ranks, records, sensitivity, tables
 
@@ -112,63 +112,6 @@ def test_chunks_of_draws_add_up(monkeypatch):
     whole = bayes.signed_rank(matrix, 1.0, draws=5000)
     monkeypatch.setattr(bayes, "CHUNK", 36 * 1700)  # 36 products for 7 datasets
     pd.testing.assert_frame_equal(bayes.signed_rank(matrix, 1.0, draws=5000), whole)
-
-
-# ---- Bradley-Terry
-
-
-def test_bradley_terry_of_the_golden_case(shared_data):
-    (case,) = golden(shared_data, "T1")
-    matrix = matrix_of(np.transpose(case["input"]["X"]))
-    won = bayes.wins(matrix)
-    np.testing.assert_array_equal(won, case["expected"]["wins"])
-    np.testing.assert_allclose(bayes.bradley_terry(won), case["expected"]["log_ability"], atol=1e-6)
-    found = by_pair(bayes.win_probabilities(matrix, draws=200))
-    assert found.loc[("a0", "a1"), "p"] == pytest.approx(case["expected"]["p_win_1_over_2"], abs=1e-6)
-    assert found.loc[("a0", "a2"), "p"] == pytest.approx(case["expected"]["p_win_1_over_3"], abs=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_bradley_terry_maximises_the_likelihood(seed):
-    won = pd.DataFrame(np.random.default_rng(seed).integers(1, 9, (5, 5)) * (1 - np.eye(5)))
-
-    def loss(b):
-        return (won.to_numpy() * np.log1p(np.exp(b[None, :] - b[:, None]))).sum()
-
-    best = optimize.minimize(loss, np.zeros(5), tol=1e-12).x
-    np.testing.assert_allclose(bayes.bradley_terry(won), best - best.mean(), atol=1e-5)
-
-
-def test_wins_and_ties_within_the_rope():
-    won = bayes.wins(matrix_of([[0.80, 0.62, 0.5, 0.9], [0.78, 0.60, 0.6, 0.9]]), rope=0.02)
-    assert won.to_numpy().tolist() == [[0, 1.5], [2.5, 0]]  # differences of exactly the rope tie, whatever their rounding
-    with pytest.raises(ValueError, match="rope"):
-        bayes.wins(random_matrix(0, 2, 2), rope=math.nan)
-
-
-def test_an_algorithm_that_always_wins_has_a_finite_ability():
-    always = matrix_of([[3, 3, 3], [2, 1, 2], [1, 2, 1]])
-    won = bayes.wins(always)
-    np.testing.assert_allclose(bayes.bradley_terry(won), bayes.bradley_terry(won + 0.5 * (1 - np.eye(3))))
-    assert 0.8 < by_pair(bayes.win_probabilities(always, draws=50)).loc[("a0", "a1"), "p"] < 1
-    # one chain of wins is connected, though in four steps: nothing is added
-    ring = np.roll(np.diag([1.0, 2, 3, 4, 5]), 1, axis=1)
-    p = np.exp(bayes.bradley_terry(pd.DataFrame(ring)).to_numpy())
-    expected = ((ring + ring.T) * p[:, None] / (p[:, None] + p)).sum(axis=1)
-    np.testing.assert_allclose(expected, ring.sum(axis=1), atol=1e-8)  # as many wins as the model expects
-    one_way = pd.DataFrame(np.triu(np.ones((5, 5)), 1))
-    assert np.isfinite(bayes.bradley_terry(one_way)).all() and bayes.bradley_terry(one_way).is_monotonic_decreasing
-
-
-def test_win_probabilities_do_not_depend_on_order():
-    matrix = random_matrix(3, 5, 9)
-    found = by_pair(bayes.win_probabilities(matrix, draws=300))
-    assert found["p"].between(found["p_low"], found["p_high"]).all() and (found["p_low"] < found["p_high"]).all()
-    turned = by_pair(bayes.win_probabilities(matrix.iloc[::-1, ::-1], draws=300))
-    for (i, j), row in found.iterrows():
-        np.testing.assert_allclose(1 - turned.loc[(j, i), ["p", "p_high", "p_low"]], row, atol=1e-6)
-    monotone = by_pair(bayes.win_probabilities(np.exp(matrix / 10), draws=300))
-    np.testing.assert_allclose(monotone, found, atol=1e-9)
 
 
 # ---- bootstrap of runs

@@ -1,4 +1,4 @@
-"""Permutation tests, pairs, missing cells, per-dataset tests: golden values, brute force, SciPy and scikit-posthocs, invariances."""
+"""Permutation tests, Quade, pairs, missing cells, per-dataset tests: golden values, brute force, SciPy and scikit-posthocs, invariances."""
 
 import json
 import math
@@ -216,6 +216,74 @@ def test_refusals():
         pairwise.pairs(matrix_of([[1, 2]]))
     with pytest.raises(ValueError, match="rank tests need every cell"):
         permutation.test(matrix_of([[1, math.nan]]))
+
+
+# ---- Quade
+
+
+def slow_quade(x: np.ndarray) -> tuple[float, np.ndarray]:
+    """F by the definition, and the weighted ranks S; rows of x are datasets."""
+    m, n = x.shape
+    weights = stats.rankdata(np.ptp(x, axis=1).round(9))
+    s = np.array([w * (stats.rankdata(row) - (n + 1) / 2) for w, row in zip(weights, x, strict=True)])
+    between = (s.sum(axis=0) ** 2).sum() / m
+    return (m - 1) * between / ((s**2).sum() - between), s
+
+
+def test_quade_of_a_published_example():
+    """Sales of 5 brands of hand lotion in 7 stores: Conover 1999, 5.8, and the example of R's quade.test."""
+    x = [[5, 4, 7, 10, 12], [1, 3, 1, 0, 2], [16, 12, 22, 22, 35], [5, 4, 3, 5, 4], [10, 9, 7, 13, 10], [19, 18, 28, 37, 58],
+         [10, 7, 6, 8, 7]]  # fmt: skip
+    found = ranks.quade(matrix_of(x))
+    assert found["f"] == pytest.approx(3.8293, abs=5e-5) and found["f_degrees_of_freedom"] == [4, 24]
+    assert found["p"] == pytest.approx(0.01519, abs=5e-6)
+
+
+@pytest.mark.parametrize(("n", "m", "levels"), [(2, 6, 50), (2, 9, 5), (4, 6, 50), (5, 8, 6)])
+def test_quade_by_other_routes(n, m, levels):
+    x = np.random.default_rng(n * m).integers(0, levels, (m, n)) / 10
+    found, (f, s) = ranks.quade(matrix_of(x)), slow_quade(x)
+    assert found["f"] == pytest.approx(f) and len(np.unique(np.ptp(x, axis=1).round(9))) < m  # with ties of the ranges
+    if n == 2:
+        import scikit_posthocs
+
+        assert found["p"] == pytest.approx(scikit_posthocs.posthoc_quade((10 * x).round()).iloc[0, 1])  # .3 - .1 must tie with .2
+    residuals = s - s.mean(axis=0)  # analysis of variance of S, whose mean in every block is 0
+    variances = m * s.mean(axis=0).var() * n / (n - 1), (residuals**2).sum() / ((n - 1) * (m - 1))
+    assert found["f"] == pytest.approx(variances[0] / variances[1])
+    assert found["p"] == pytest.approx(stats.f.sf(f, n - 1, (n - 1) * (m - 1)))
+
+
+def test_p_of_quade_against_all_orders_listed():
+    x = np.array([[0.5, 0.2, 0.3], [0.1, 0.25, 0.35], [0.3, 0.35, 0.8], [0.2, 0.4, 0.9]])
+    listed = np.array([slow_quade(np.array(orders))[0] for orders in product(*(list(permutations(row)) for row in x))])
+    assert len(listed) == 6**4
+    found = ranks.quade(matrix_of(x))
+    assert found["p"] == pytest.approx((listed >= found["f"] - 1e-9).mean(), abs=0.03)
+    rejects = stats.f.sf(listed, 2, 6)
+    for alpha in (0.05, 0.1, 0.2):
+        assert (rejects <= alpha).mean() == pytest.approx(alpha, abs=0.03)
+
+
+def test_quade_order_and_scale():
+    matrix = matrix_of(np.random.default_rng(1).integers(0, 9, (7, 4)) / 10)
+    f = ranks.quade(matrix)["f"]
+    assert ranks.quade(matrix.iloc[::-1, [3, 0, 6, 1, 2, 5, 4]])["f"] == f
+    assert ranks.quade(100 * matrix - 3)["f"] == f  # one scale for all; a tie of ranges is one in percent too
+    assert abs(ranks.quade(matrix * np.arange(1, 8))["f"] - f) > 0.01  # a scale for each dataset is another question
+
+
+def test_quade_where_there_is_little_to_test():
+    tied = ranks.quade(matrix_of(np.ones((4, 3))))
+    assert math.isnan(tied["f"]) and tied["p"] == 1
+    single = ranks.quade(matrix_of([[1, 2, 3]]))
+    assert math.isnan(single["f"]) and math.isnan(single["p"])
+    alike = ranks.quade(matrix_of([[1, 2, 3]] * 4))
+    assert alike["f"] == math.inf and alike["p"] == 0
+    x = np.vstack([np.random.default_rng(0).random((6, 3)), np.ones((2, 3))])  # two datasets on which nothing differs
+    assert ranks.quade(matrix_of(x))["f"] == pytest.approx(slow_quade(x)[0])
+    with pytest.raises(ValueError, match="nan"):
+        ranks.quade(matrix_of([[1, 2], [math.nan, 1]]))
 
 
 # ---- missing cells

@@ -8,7 +8,7 @@ criteria, select          one epoch (or a mean of several) for every run, by a n
 failures, missing_cells   runs that failed, cells that nobody measured
 audit, printed            can the scores be what they are said to be?
 tables                    mean, std and runs per cell; CSV, LaTeX, text
-new_datasets              question 1, would they differ on another dataset? ranks, permutation, pairwise, bayes
+new_datasets              question 1, would they differ on another dataset? ranks, permutation, pairwise, bayes, bradley_terry
 these_datasets            question 2, do they on these, with other runs? per_dataset
 choices                   question 1 under other choices. How firm: bootstrap, sensitivity, power
 paper                     tests as BiasBed made them, to check its tables

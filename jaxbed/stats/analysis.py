@@ -117,8 +117,8 @@ def analyse(
         "families": families or None,
         "scores": {"statistic": "mean and std (ddof 1) over runs", "cells": scores},
         "no_test": None,
-        **dict.fromkeys(("friedman", "floors", "nemenyi", "pairs", "baseline_comparisons", "missing_cells", "these_datasets")),
-        **dict.fromkeys(("sensitivity", "stability", "power", "multiverse", "paper")),
+        **dict.fromkeys(("friedman", "quade", "floors", "nemenyi", "pairs", "bradley_terry", "baseline_comparisons")),
+        **dict.fromkeys(("missing_cells", "these_datasets", "sensitivity", "stability", "power", "multiverse", "paper")),
     }
     parts = {"pairs": None, "p": None, "p_name": "", "mean_ranks": None, "stability": None}
     if options.select in select.CHERRY_PICKED and selection["rule"]:
@@ -157,7 +157,8 @@ def _compare(
     if m == 1:
         warnings.append(_warning("ONE_BLOCK", "one dataset is one block: no test over datasets is possible"))
     if m > 1:
-        found, p, more = new_datasets.tests(matrix, options, {name: families[name] for name in matrix} if families else {}, results["rope"])
+        blocks = {name: families[name] for name in matrix} if families else {}
+        found, p, more = new_datasets.tests(matrix, options, blocks, results["rope"], compared)
         results |= found
         firm, fragile, intervals = new_datasets.firmness(matrix, compared, options, complete)
         results |= firm

@@ -1,11 +1,10 @@
-"""How likely is it that A beats B on another dataset? Bayesian signed-rank test with a region of practical equivalence, Bradley-Terry.
+"""How likely is it that A beats B on another dataset? Bayesian signed-rank test with a region of practical equivalence.
 
 A matrix is algorithms x datasets, higher is better. `rope` is a difference that does not matter, in the unit of the scores: one point is
 1.0 in percent and 0.01 in fractions. Differences are rounded to 1e-12, so that .80 - .78 and .62 - .60 are equal.
 
 Sources: Benavoli et al., "A Bayesian Wilcoxon signed-rank test based on the Dirichlet process", ICML 2014, and "Time for a change",
-JMLR 2017; Bradley and Terry 1952; Hunter, "MM algorithms for generalized Bradley-Terry models", 2004; Wainer, "A Bayesian
-Bradley-Terry model to compare multiple ML algorithms on multiple data sets", JMLR 2023 (ties within a region of equivalence).
+JMLR 2017.
 """
 
 from itertools import combinations
@@ -36,7 +35,7 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = 50_000, seed: 
     import numpy as np
     import pandas as pd
 
-    _refuse_negative(rope)
+    refuse_negative(rope)
     ranks.rank(matrix)  # refuses what cannot be compared
     scores = matrix[sorted(matrix.columns, key=str)].to_numpy(float)  # sorted: a dataset meets the same draws wherever its column stands
     first, second = np.array(list(combinations(range(len(scores)), 2))).T
@@ -62,43 +61,10 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = 50_000, seed: 
     )
 
 
-def wins(matrix: "pd.DataFrame", rope: float = 0.0) -> "pd.DataFrame":
-    """[n, n]: on how many datasets the row is better than the column by more than `rope`; all else is a tie and counts half for both.
-
-    Diagonal 0. Raises ValueError for a negative rope, and what `ranks.rank` raises.
-    """
-    import pandas as pd
-
-    return pd.DataFrame(_wins(matrix, rope).sum(axis=0), index=matrix.index, columns=matrix.index)
-
-
-def bradley_terry(wins: "pd.DataFrame") -> "pd.Series":
-    """Log-abilities with mean 0 by maximum likelihood: P(i beats j on a dataset) = 1 / (1 + exp(b_j - b_i)).
-
-    No finite maximum exists unless every algorithm can be reached from every other along wins; then half a win is added to every
-    cell of `wins` first.
-    """
-    import pandas as pd
-
-    return pd.Series(_abilities(wins.to_numpy(float)), index=wins.index, name="log_ability")
-
-
-def win_probabilities(matrix: "pd.DataFrame", rope: float = 0.0, draws: int = 1000, level: float = 0.95, seed: int = 0) -> "pd.DataFrame":
-    """Every pair once: p, how probable it is by Bradley-Terry that i beats j on a new dataset, and an interval p_low, p_high.
-
-    The interval holds the middle `level` of `draws` resamples of the datasets. Raises what `wins` raises.
-    """
-    import numpy as np
-    import pandas as pd
-
-    by_dataset = _wins(matrix[sorted(matrix.columns, key=str)], rope)  # [m, n, n], sorted as above
-    m, n = by_dataset.shape[:2]
-    counts = np.random.default_rng(seed).multinomial(m, np.full(m, 1 / m), size=draws)
-    abilities = _abilities(np.tensordot(np.vstack([np.ones(m), counts]), by_dataset, axes=1))
-    first, second = np.array(list(combinations(range(n), 2))).T
-    p = 1 / (1 + np.exp(abilities[:, second] - abilities[:, first]))
-    low, high = np.quantile(p[1:], [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return pd.DataFrame({"algorithm_i": matrix.index[first], "algorithm_j": matrix.index[second], "p": p[0], "p_low": low, "p_high": high})
+def refuse_negative(rope: float) -> None:
+    """Raises ValueError for a rope below 0 or NaN."""
+    if not rope >= 0:
+        raise ValueError(f"rope {rope:g} is no region of equivalence; give 0 or a difference that does not matter, e.g. 1 point")
 
 
 def _kinds(differences: "np.ndarray", rope: float) -> "np.ndarray":
@@ -111,45 +77,3 @@ def _kinds(differences: "np.ndarray", rope: float) -> "np.ndarray":
     edge = round(2 * rope, DECIMALS)
     better, worse = ((sign * sums > edge) + 0.5 * (sign * sums == edge) for sign in (1, -1))
     return np.stack([better, 1 - better - worse, worse], axis=1)
-
-
-def _wins(matrix: "pd.DataFrame", rope: float) -> "np.ndarray":
-    """[m, n, n] of 0, 1/2, 1."""
-    import numpy as np
-
-    _refuse_negative(rope)
-    ranks.rank(matrix)
-    scores = matrix.to_numpy(float).T
-    difference = (scores[:, :, None] - scores[:, None, :]).round(DECIMALS)
-    result = np.where(np.abs(difference) <= round(rope, DECIMALS), 0.5, difference > 0)
-    result[:, range(len(matrix)), range(len(matrix))] = 0
-    return result
-
-
-def _abilities(wins: "np.ndarray") -> "np.ndarray":
-    """Wins [..., n, n] -> log-abilities [..., n], by minorise-maximise: p_i <- wins of i / sum_j games_ij / (p_i + p_j)."""
-    import numpy as np
-
-    n = wins.shape[-1]
-    flat = wins.reshape(-1, n, n).astype(float)
-    reach = (flat > 0) | np.eye(n, dtype=bool)
-    for _ in range(n.bit_length()):  # paths of 2, 4, 8, ... steps
-        reach = reach @ reach
-    flat += 0.5 * ~reach.all(axis=(1, 2), keepdims=True) * (1 - np.eye(n))
-    games = flat + flat.swapaxes(1, 2)
-    won = flat.sum(axis=2)
-    result = np.zeros((len(flat), n))
-    moving = np.arange(len(flat))
-    while len(moving):  # ends: the maximum is finite, and every step raises the likelihood
-        p = np.exp(result[moving])
-        new = np.log(won[moving]) - np.log((games[moving] / (p[:, :, None] + p[:, None, :])).sum(axis=2))
-        new -= new.mean(axis=1, keepdims=True)
-        step = np.abs(new - result[moving]).max(axis=1)
-        result[moving] = new
-        moving = moving[step > 1e-10]
-    return result.reshape(wins.shape[:-1])
-
-
-def _refuse_negative(rope: float) -> None:
-    if not rope >= 0:
-        raise ValueError(f"rope {rope:g} is no region of equivalence; give 0 or a difference that does not matter, e.g. 1 point")

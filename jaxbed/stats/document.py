@@ -23,7 +23,7 @@ def build(analysis: "Analysis", drawn: "Sequence[Figure]", facts: dict) -> "Docu
     results, figures = analysis.results, {figure.name: figure for figure in drawn}
     sections = [_scores(analysis, figures)]
     if results["friedman"]:
-        sections += [_new_datasets(analysis, figures)]
+        sections += [_new_datasets(analysis, figures), _bradley_terry(results)]
     if results["missing_cells"]:
         sections += [_missing_cells(results)]
     if results["these_datasets"]:
@@ -85,6 +85,7 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
     results = analysis.results
     friedman, pairs = results["friedman"], results["pairs"]
     moment, classic = friedman["f_degrees_of_freedom_moment"], friedman["f_degrees_of_freedom_iman_davenport"]
+    quade, degrees_of_quade = results["quade"], ", ".join(map(str, results["quade"]["f_degrees_of_freedom"]))
     few = friedman["blocks"] < FEW_BLOCKS  # approximations are rough there, and only the headline is shown
     omnibus = pd.DataFrame(
         [
@@ -92,6 +93,7 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
             ("F, d.o.f. that match the moments", friedman["f"], f"{moment[0]:.2f}, {moment[1]:.2f}", friedman["p_f_moment"]),
             ("F, Iman-Davenport", friedman["f"], f"{classic[0]}, {classic[1]}", friedman["p_f_iman_davenport"]),
             ("chi2", friedman["chi2"], str(friedman["chi2_degrees_of_freedom"]), friedman["p_chi2"]),
+            ("Quade, F: datasets on which the scores differ more count more", quade["f"], degrees_of_quade, quade["p"]),
         ],
         columns=["test", "statistic", "d.o.f.", "p"],
     )[: 1 if few else None]
@@ -103,9 +105,11 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
         ("Mean ranks, 1 = best", ranks),
         ("p-values of all pairs, adjusted", pairs[[*PAIR, *p]]),
         ("Sizes of the differences, i - j", pairs[[*PAIR, *effects]]),
-        ("Bayesian signed rank: which is better, or neither by more than the rope; and P(i beats j) by Bradley-Terry",
-         pairs[[*PAIR, *(name for name in pairs if name.startswith(("bayes_p", "win_")))]]),
-    ]  # fmt: skip
+        (
+            "Bayesian signed rank: which is better, or neither by more than the rope",
+            pairs[[*PAIR, *(name for name in pairs if name.startswith("bayes_p"))]],
+        ),
+    ]
     if results["baseline_comparisons"] is not None:
         against = results["baseline_comparisons"]
         columns = [*PAIR, "rank_difference", "hodges_lehmann", "p_permutation", "p_z_holm", "p_wilcoxon_holm", "p_sign_holm"]
@@ -121,6 +125,41 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
     ]
     title = "Would they differ on another dataset?"
     return html.Section(title, text, [(name, _rounded(table)) for name, table in found], _of(figures, "critical_difference", "p_values"))
+
+
+def _bradley_terry(results: dict) -> "Section":
+    from jaxbed.stats import html
+
+    model, pairs, n = results["bradley_terry"], results["pairs"], len(results["algorithms"])
+    names = {
+        "bt_p": "P(i beats j)",
+        "bt_low": "95 % from",
+        "bt_high": "95 % to",
+        "win_low": "resampled from",
+        "win_high": "resampled to",
+        "bt_p_better": "i is the abler",
+        "bt_p_equivalent": "P in .45 to .55",
+    }
+    chances = pairs[[*PAIR, *names]].rename(columns=names).round(2)  # they are simulated
+    wins = model["predictive"][[*PAIR, "wins", "games", "predicted", "low", "high"]].round(1)
+    text = [
+        "Bayesian Bradley-Terry model: every algorithm has one ability, and only who wins counts, not by how much. P is the probability "
+        f"that i beats j on a new dataset. Differences up to {model['tie']} are ties: half a win each, rounded up, so that a pair may have "
+        "one game more than there are datasets.",
+        f"Does the model fit? {model['inside_90']:.0%} of the pairs have as many wins as it predicts within 90 %, {model['inside_50']:.0%} "
+        "within 50 %." + (" It does not: do not use it." if model["inside_90"] < 0.9 else ""),
+    ]
+    if n > 2:
+        text.append(
+            f"The model takes all comparisons of {n} algorithms on one dataset for independent, which makes it too sure: where the "
+            f"algorithms are alike, its 95 % intervals are {model['intervals_too_narrow']:.1f} times too narrow. Those of resampled "
+            "datasets, by maximum likelihood, do without that."
+        )
+    found = [
+        ("P by pairs", chances),
+        ("Wins of i, found and predicted", wins.rename(columns={"low": "90 % from", "high": "90 % to"})),
+    ]
+    return html.Section("How likely is a win on another dataset?", text, [(name, _rounded(table)) for name, table in found], [])
 
 
 def _missing_cells(results: dict) -> "Section":

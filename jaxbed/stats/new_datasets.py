@@ -1,12 +1,12 @@
 """Question 1: would the algorithms differ on another dataset of this kind? Blocks are datasets, one mean over runs in each cell.
 
-Brings together `ranks`, `permutation`, `pairwise`, `bayes`, `missing_cells`, `power`, `sensitivity` for one matrix, higher is better.
+Brings together `ranks`, `permutation`, `pairwise`, `bayes`, `bradley_terry`, `power`, `sensitivity` for one matrix, higher is better.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import bayes, bootstrap, pairwise, permutation, power, ranks, sensitivity
+from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity
 from jaxbed.stats.options import Options
 
 if TYPE_CHECKING:
@@ -18,12 +18,19 @@ FEWER_RESAMPLES = 500  # where each takes a call
 APPROXIMATE = 0.2  # relative difference of two p-values that is worth a word
 
 
-def tests(matrix: "pd.DataFrame", options: Options, families: Mapping[str, str], rope: float) -> "tuple[dict, pd.DataFrame, list[dict]]":
+def tests(
+    matrix: "pd.DataFrame", options: Options, families: Mapping[str, str], rope: float, compared: "pd.DataFrame | None" = None
+) -> "tuple[dict, pd.DataFrame, list[dict]]":
     """Results by name, p of all pairs [n, n] (permutation, single step) and warnings.
 
+    `compared` holds the selected scores of the runs: their std says what is a tie for Bradley-Terry; without, `rope` does.
+
     friedman          ranks.friedman with p, the headline, and how it was found; with families of datasets they are the blocks
+    quade             ranks.quade
     floors            smallest attainable p of every test
-    pairs             pairwise.pairs with p_permutation, p_nemenyi, and bayes' p_i, p_rope, p_j (bayes_*) and win probability (win_*)
+    pairs             pairwise.pairs with p_permutation, p_nemenyi, bayes' p_i, p_rope, p_j (bayes_*), the probability of a win by maximum
+                      likelihood (win_*) and bradley_terry.pairs (bt_*)
+    bradley_terry     Wainer's model: abilities, convergence, bradley_terry.predictive
     baseline          pairwise.pairs against the baseline with p_permutation, or None
     nemenyi           critical difference
     """
@@ -38,15 +45,20 @@ def tests(matrix: "pd.DataFrame", options: Options, families: Mapping[str, str],
     friedman |= {"draws": found.draws, "seed": found.seed, "blocks": found.blocks, "families": families or None}
     n, m = matrix.shape
     warnings += _approximate(friedman, n) + _floors(n, found.blocks, options.alpha, options.baseline is not None)
+    std = None if compared is None else compared.groupby(["algorithm", "dataset"])["value"].std().unstack()
+    abilities, wins, more = _bradley_terry(matrix, options.seed, rope, std)
+    warnings += more
     results = {
         "friedman": friedman,
+        "quade": ranks.quade(matrix),
         "floors": permutation.smallest_p(n, found.blocks),
         "nemenyi": {
             "test": "Nemenyi, all pairs, studentized range with infinite degrees of freedom",
             "critical_difference": ranks.critical_difference(n, m, options.alpha),
             "smallest_possible_p": ranks.smallest_p(n, m),
         },
-        "pairs": _pairs(matrix, found.pairs, options.seed, rope),
+        "pairs": _pairs(matrix, found.pairs, options.seed, rope, std).join(wins, on=PAIR),
+        "bradley_terry": abilities,
         "baseline_comparisons": None,
     }
     if options.baseline is not None:
@@ -117,15 +129,38 @@ def control(matrix: "pd.DataFrame", baseline: str) -> "pd.DataFrame":
     return p
 
 
-def _pairs(matrix: "pd.DataFrame", p: "pd.DataFrame", seed: int, rope: float) -> "pd.DataFrame":
+def _pairs(matrix: "pd.DataFrame", p: "pd.DataFrame", seed: int, rope: float, std: "pd.DataFrame | None") -> "pd.DataFrame":
     table = pairwise.pairs(matrix)
     of_nemenyi = ranks.nemenyi(matrix)
     cells = list(table[PAIR].itertuples(index=False, name=None))
     table.insert(5, "p_permutation", [p.loc[cell] for cell in cells])
     table.insert(6, "p_nemenyi", [of_nemenyi.loc[cell] for cell in cells])
     signed = bayes.signed_rank(matrix, rope, seed=seed).set_index(PAIR).add_prefix("bayes_")
-    wins = bayes.win_probabilities(matrix, rope, seed=seed).rename(columns={"p": "win_p", "p_low": "win_low", "p_high": "win_high"})
-    return table.join(signed, on=PAIR).join(wins.set_index(PAIR), on=PAIR)
+    wins = bradley_terry.win_probabilities(matrix, rope, std, seed=seed).set_index(PAIR)
+    wins = wins.rename(columns={"p": "win_p", "p_low": "win_low", "p_high": "win_high"})
+    return table.join(signed, on=PAIR).join(wins, on=PAIR)
+
+
+def _bradley_terry(matrix: "pd.DataFrame", seed: int, rope: float, std: "pd.DataFrame | None") -> "tuple[dict, pd.DataFrame, list[dict]]":
+    """What is told of Wainer's model, its pairs as bt_*, warnings."""
+    posterior = bradley_terry.posterior(bradley_terry.wins(matrix, rope, std), seed=seed)
+    predicted = bradley_terry.predictive(posterior, seed)
+    local = std is not None and std.notna().any(axis=None)
+    results = {
+        "model": "sigma ~ LogNormal(0, 0.5), log-abilities ~ Normal(0, sigma), wins ~ Binomial; of ties half a win each, rounded up",
+        "tie": f"{bradley_terry.LOCAL_ROPE} std of the runs of the pair on the dataset" if local else f"{rope:g}",
+        "log_abilities": posterior.log_abilities.mean().to_dict(),
+        "sigma": posterior.sigma.mean(),
+        "draws": len(posterior.sigma),
+        "effective_draws": posterior.effective_draws,
+        "r_hat": posterior.r_hat,
+        "seed": seed,
+        "intervals_too_narrow": bradley_terry.too_narrow(len(matrix)),
+        "predictive": predicted,
+        "inside_50": predicted["inside_50"].mean(),
+        "inside_90": predicted["inside_90"].mean(),
+    }
+    return results, bradley_terry.pairs(posterior).set_index(PAIR).add_prefix("bt_"), bradley_terry.findings(posterior, predicted)
 
 
 def _control_stability(resamples: bootstrap.Resamples, options: Options) -> "pd.DataFrame | None":

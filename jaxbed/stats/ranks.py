@@ -6,8 +6,9 @@ m datasets. Rank 1 is best; equal values (after rounding to 1e-9) share the aver
 Blocks are datasets, never runs. With BiasBed's own spread, Friedman on 70 runs as blocks rejects a true null in 98 % of cases instead
 of 5 %: runs of one algorithm on one dataset repeat the same interaction of the two. So a dataset may appear only once.
 
-Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Demšar, "Statistical comparisons of classifiers over multiple data
-sets", JMLR 2006 (BiasBed's equation 6 has n and m swapped in the standard error below).
+Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Quade 1979, as in Conover, "Practical nonparametric statistics", 1999;
+Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006 (BiasBed's equation 6 has n and m swapped in the
+standard error below).
 """
 
 import math
@@ -158,6 +159,36 @@ def _warnings(result: dict, n: int, m: int) -> list[dict]:
             ("TWO_ALGORITHMS", f"for two algorithms no approximation of p is good; the exact sign test gives {result['p_exact']:.3g}")
         )
     return [{"code": code, "text": text} for code, text in found]
+
+
+def quade(matrix: "pd.DataFrame") -> dict:
+    """Do the algorithms differ at all, if datasets on which they differ more count more? Quade's test, F form, ties averaged.
+
+    Q = rank of a dataset by the range of its scores, 1 = smallest, R = rank within the dataset, S = Q (R - (n+1)/2):
+
+    F = (m-1) B / (A - B), A = sum of all S², B = sum over algorithms of (sum over datasets of S)² / m; n-1 and (n-1)(m-1) d.o.f.
+
+    Unlike Friedman's test it takes ranges of different datasets for comparable: all in one unit, a point meaning the same on each. For two
+    algorithms F is the square of a t form of Wilcoxon's test. Degenerate as `friedman`: everything tied -> F NaN, p = 1; A = B -> F
+    infinite, p = 0; one dataset -> all NaN. Raises what `rank` raises.
+    """
+    from scipy import stats
+
+    ranks = rank(matrix)
+    n, m = ranks.shape
+    rounded = matrix.astype(float).round(DECIMALS)
+    weights = (rounded.max() - rounded.min()).round(DECIMALS).rank()
+    weighted = ((4 * ranks - 2 * (n + 1)) * weights).to_numpy()  # 4 S: whole numbers, so that the degenerate cases are met exactly
+    between, total = float((weighted.sum(axis=1) ** 2).sum()), float(m * (weighted**2).sum())
+    degrees = [n - 1, (n - 1) * (m - 1)]
+    if m == 1:
+        f = p = float("nan")
+    elif total == 0:
+        f, p = float("nan"), 1.0
+    else:
+        f = (m - 1) * between / (total - between) if between < total else float("inf")
+        p = float(stats.f.sf(f, *degrees))
+    return {"test": "Quade, ties averaged", "f": f, "f_degrees_of_freedom": degrees, "p": p}
 
 
 def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
