@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any
 
 from jaxbed.config import Train
-from jaxbed.data import augment, colored_mnist, noise, shapes
+from jaxbed.data import augment, colored_mnist, imagenet, noise, shapes
 from jaxbed.models import mlp, resnet
 from jaxbed.optim import Optim
 
@@ -68,7 +68,39 @@ def _noise(name: str, method: Any) -> Train:
     )
 
 
-SETTINGS = {"shapes": _shapes, "colored_mnist": _colored_mnist, "colored_mnist_resnet": _colored_mnist_resnet, "noise": _noise}
+def _imagenet(name: str, method: Any) -> Train:
+    """ImageNet-1k from scratch, 100 epochs: learning rate 0.1 at 256 images, divided by 10 at 30, 60 and 90. Name the data:
+
+    --config.data.train=FOLDER --config.data.val=FOLDER --config.data.edge=FOLDER ... (see jaxbed/data/imagenet.py).
+    """
+    return Train(
+        name=name,
+        method=method,
+        net=resnet.Config(depth=50, dtype="bfloat16"),
+        data=imagenet.Config(),
+        optim=Optim(rule="sgd", lr=0.1, weight_decay=1e-4, schedule="step"),
+        epochs=100,
+        batch_size=256,
+        seeds=5,
+    )
+
+
+def _imagenet_biasbed(name: str, method: Any) -> Train:
+    """As BiasBed trained and tested: mild crops at 256 px, learning rate 0.2, selection on ImageNet-val, zoomed stimuli, mean logits."""
+    cfg = _imagenet(name, method)
+    crop = dataclasses.replace(cfg.data.augment, crop_px=256, scale_frac=(0.5, 1.0), ratio=(0.8, 1.0))
+    data = dataclasses.replace(cfg.data, val_from_train=0, decision="sixteen_mean_logit", zoom=True, augment=crop)
+    return dataclasses.replace(cfg, data=data, optim=dataclasses.replace(cfg.optim, lr=0.2), seeds=10)
+
+
+SETTINGS = {
+    "shapes": _shapes,
+    "colored_mnist": _colored_mnist,
+    "colored_mnist_resnet": _colored_mnist_resnet,
+    "imagenet": _imagenet,
+    "imagenet_biasbed": _imagenet_biasbed,
+    "noise": _noise,
+}
 
 
 def build(name: str, method: Any, dataset: str) -> Train:

@@ -2,7 +2,8 @@
 
 The 16 entry-level classes are those of Geirhos et al., in alphabetical order, each a group of ImageNet classes (sorted-wnid
 indices). The default is the mean of the members' *probabilities*, as in that work and in model-vs-human; BiasBed takes the mean
-of *logits*. On edges and silhouettes the rule alone moves accuracy by up to 14 points: it is part of a metric's name.
+of *logits*. ImageNet-A and -R have 200 of the 1000 classes; their rules look at those alone and answer in ImageNet's numbering, as `argmax`
+does among all 1000. On edges and silhouettes the rule alone moves accuracy by up to 14 points: it is part of a metric's name.
 """
 
 from collections.abc import Callable
@@ -40,6 +41,28 @@ SIXTEEN = {
     }.items()
 }
 
+# Their 200 classes, as ImageNet's; folders of both sets are in the same order
+IMAGENET_A = _ranges(
+    "6,11,13,15,17,22,23,27,30,37,39,42,47,50,57,70,71,76,79,89,90,94,96,97,99,105,107,108,110,"
+    "113,124,125,130,132,143,144,150,151,207,234,235,254,277,283,287,291,295,298,301,306-311,313-315,"
+    "317,319,323,324,326,327,330,334-336,347,361,363,372,378,386,397,400-402,404,407,411,416,417,420,"
+    "425,428,430,437,438,445,456,457,461,462,470,472,483,486,488,492,496,514,516,528,530,539,542,543,"
+    "549,552,557,561,562,569,572,573,575,579,589,606,607,609,614,626,627,640-643,658,668,677,682,684,"
+    "687,701,704,719,736,746,749,752,758,763,765,768,773,774,776,779,780,786,792,797,802-804,813,815,"
+    "820,823,831,833,835,839,845,847,850,859,862,870,879,880,888,890,897,900,907,913,924,932-934,937,"
+    "943,945,947,951,954,956,957,959,971,972,980,981,984,986-988"
+)
+IMAGENET_R = _ranges(
+    "1,2,4,6,8,9,11,13,22,23,26,29,31,39,47,63,71,76,79,84,90,94,96,97,99,100,105,107,113,122,"
+    "125,130,132,144,145,147,148,150,151,155,160-163,171,172,178,187,195,199,203,207,208,219,231,232,"
+    "234,235,242,245,247,250,251,254,259,260,263,265,267,269,276,277,281,288,289,291-293,296,299,301,"
+    "308-311,314,315,319,323,327,330,334,335,337,338,340,341,344,347,353,355,361,362,365-368,372,388,"
+    "390,393,397,401,407,413,414,425,428,430,435,437,441,447,448,457,462,463,469-472,476,483,487,515,"
+    "546,555,558,570,579,583,587,593,594,596,609,613,617,621,629,637,657,658,701,717,724,763,768,774,"
+    "776,779,780,787,805,812,815,820,824,833,847,852,866,875,883,889,895,907,928,931-934,936,937,943,"
+    "945,947-949,951,953,954,957,963,965,967,980,981,983,988"
+)
+
 
 def argmax(logits: jax.Array) -> jax.Array:
     """The largest logit, [B] int32; the first of equals."""
@@ -56,12 +79,23 @@ def _sixteen(score: Callable[[jax.Array], jax.Array], reduce: Callable) -> Calla
     return decide
 
 
+def _members(classes: np.ndarray) -> Callable[[jax.Array], jax.Array]:
+    def decide(logits: jax.Array) -> jax.Array:  # [B, 1000] -> [B] int32, one of `classes`
+        if logits.shape[-1] != 1000:
+            raise ValueError(f"a decision among {len(classes)} ImageNet classes needs all 1000 logits; the network has {logits.shape[-1]}")
+        return jnp.asarray(classes, jnp.int32)[argmax(logits[..., classes])]
+
+    return decide
+
+
 RULES = {
     "argmax": argmax,
     "sixteen_mean_prob": _sixteen(jax.nn.softmax, jnp.mean),
     "sixteen_mean_logit": _sixteen(lambda logits: logits, jnp.mean),
     "sixteen_max_prob": _sixteen(jax.nn.softmax, jnp.max),
     "sixteen_sum_prob": _sixteen(jax.nn.softmax, jnp.sum),
+    "imagenet_a": _members(IMAGENET_A),
+    "imagenet_r": _members(IMAGENET_R),
 }
 
 

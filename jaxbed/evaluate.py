@@ -10,12 +10,14 @@ Where a run has variants, each has these files in WORKDIR/VARIANT, and its confi
 
 import collections
 import dataclasses
+import functools
 import json
 import math
 import os
 import pathlib
 import time
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ import pandas as pd
 
 from jaxbed import config, decisions, parallel
 from jaxbed.checkpoint import Store
+from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log
@@ -36,6 +39,7 @@ from jaxbed.variants import Variant, one
 PyTree = Any
 THREADS = 8  # that load checkpoints, and compress and write answers
 AHEAD = 3  # checkpoints in memory
+STEPS = 4  # batches of a block of streamed images
 
 
 class Part(NamedTuple):
@@ -119,25 +123,38 @@ class Pool(NamedTuple):
 
     names: list[str]
     sizes: list[int]
-    images: jax.Array  # [steps, B, H, W, C] uint8, the last batch filled up with repetitions that are never counted
-    answers: object  # (params, stats, images) -> [S, steps, B] int32
+    blocks: Callable[[], Iterable[jax.Array]]  # each [steps, B, H, W, C] uint8; the last batch is filled up, which is never counted
+    answers: Callable  # (params, stats, block) -> [S, steps, B] int32
 
 
 def pool(program: Program, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
     groups: dict[tuple, list[str]] = {}
     for name, (split, _, decision) in sets.items():
-        groups.setdefault((split.image.shape[1:], decision), []).append(name)
+        groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images)), []).append(name)
     columns = program.seeds.columns
     batch = -(-batch_size // columns) * columns  # a multiple of the devices that share it
     pools = []
-    for (shape, decision), names in groups.items():
+    for (shape, decision, streamed), names in groups.items():
         sizes = [len(sets[name].split.label) for name in names]
-        steps = -(-sum(sizes) // batch)
-        images = np.concatenate([sets[name].split.image for name in names])
-        images = np.resize(images, (steps * batch, *shape)).reshape(steps, batch, *shape)
-        placed = program.seeds.place(images, None, "data")
-        pools.append(Pool(names, sizes, placed, program.seeds.over(_answers(program, source, decision), shared=(2,))))
+        images = [sets[name].split.image for name in names]
+        if streamed:
+            blocks = functools.partial(_read, program.seeds, stream.join(images), batch)
+        else:
+            steps = -(-sum(sizes) // batch)
+            whole = np.resize(np.concatenate(images), (steps * batch, *shape)).reshape(steps, batch, *shape)
+            blocks = functools.partial(list, [program.seeds.place(whole, None, "data")])
+        pools.append(Pool(names, sizes, blocks, program.seeds.over(_answers(program, source, decision), shared=(2,))))
     return pools
+
+
+def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[jax.Array]:
+    """All images in blocks of STEPS batches, read ahead; the last block is filled up with repetitions."""
+    size = STEPS * batch
+    count = -(-len(images) // size)
+    images = dataclasses.replace(images, corrupt="fail")  # no image may be answered for another
+    read = stream.batches(images, lambda block: np.arange(block * size, (block + 1) * size) % len(images), 0)
+    found = (seeds.place(next(read)[0].reshape(STEPS, batch, *images.shape[1:]), None, "data") for _ in range(count))
+    yield from stream.ahead(found, 1)
 
 
 def _answers(program: Program, source: Source, rule: str):
@@ -174,8 +191,12 @@ def answer(weights: PyTree, identity: str, epoch: int, parts: list[Part], log: L
         if len(parts) > 1:
             own = seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed")
         alive = np.asarray(own["alive"])
-        for names, sizes, batches, answers in part.pools:
-            flat = np.asarray(answers(own["params"], own["stats"], batches)).reshape(seeds.size, -1)
+        for names, sizes, blocks, answers in part.pools:
+            found = []
+            for block in blocks():
+                found.append(answers(own["params"], own["stats"], block))
+                jax.block_until_ready(found[-2:-1])  # the device answers one block while the next is read, and holds no more
+            flat = np.concatenate([np.asarray(part).reshape(seeds.size, -1) for part in found], axis=1)
             images += sum(sizes)
             for name, found in zip(names, np.split(flat[:, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1), strict=True):
                 content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive, "checkpoint": identity}

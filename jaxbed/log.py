@@ -109,7 +109,7 @@ class Record:
     def __init__(self, log: Log, cfg: config.Train, program: Program, step: int, progress: Callable[[int], None]):
         self.progress = progress
         self._log, self._cfg, self._program = log, cfg, program
-        self._compiling = True
+        self._compiling, self._unreadable = True, set()
         self._begin(step)
 
     def _begin(self, step: int) -> None:
@@ -146,6 +146,12 @@ class Record:
         for i in np.flatnonzero(~alive & (died >= step - steps)):  # in this epoch
             self._log.write("diverged", seed=int(numbers[i]), step=int(died[i]))
             self._log.say(f"seed {numbers[i]} became non-finite after step {died[i]}: frozen and marked; the other seeds go on")
+        if self._program.images is not None:
+            for name, reason in sorted(self._program.images.skipped.items()):
+                if name not in self._unreadable:
+                    self._unreadable.add(name)
+                    self._log.write("unreadable", image=name, reason=reason)
+                    self._log.say(f"image {name} cannot be read ({reason}) and is skipped: {len(self._unreadable)} so far")
         self._compiling = False
         self._begin(step)
         return alive

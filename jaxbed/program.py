@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax
 import jax
@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxbed import keys, parallel
 from jaxbed.config import Train
-from jaxbed.data.source import Source
+from jaxbed.data.source import Part, Source, steps
+from jaxbed.data.stream import Images
 from jaxbed.method import Info, Method, State
 from jaxbed.variants import Variant
 from jaxbed.variants import hparams as swept_hparams
@@ -29,16 +30,25 @@ class Run:
     sums: dict[str, jax.Array]  # of the metrics over the steps of this epoch
 
 
+class Feed(NamedTuple):
+    """What a call of `advance` trains on."""
+
+    row: jax.Array  # [S, K, B] int32: rows of the training set
+    image: jax.Array | None = None  # where it is streamed: [S, K, B, H, W, C] uint8, or [K, B, H, W, C] if all seeds see the same
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     info: Info
     method: Method
     seeds: parallel.Seeds
-    arrays: dict[str, jax.Array]  # the training set, on every device
+    images: Images | None  # the training set's, where they are streamed
+    arrays: dict[str, jax.Array]  # the training set, on every device, but for what is streamed
     init: Callable  # (arrays, rows [S, B], seeds [S]) -> Run
-    advance: Callable  # (Run, arrays, rows [S, K, B], seeds [S]) -> Run, K steps later; the Run handed in is used up
+    advance: Callable  # (Run, arrays, Feed of K steps, seeds [S]) -> Run, K steps later; the Run handed in is used up
     abstract: PyTree  # shapes and placement of a Run
     steps_per_call: int  # K of `advance`, but for the end of an epoch
+    parts: tuple[Part, ...]  # of the training set
     first_row: np.ndarray  # [S] int32: where each seed's training set begins in `arrays`
     hparams: dict[str, np.ndarray]  # [S] float32: those that vary between variants
 
@@ -47,7 +57,7 @@ def steps_per_epoch(cfg: Train, source: Source) -> int:
     rows = len(source.train.label)
     if rows < cfg.batch_size:
         raise ValueError(f"batch_size = {cfg.batch_size} is larger than the training set of {source.name} ({rows} images)")
-    return rows // cfg.batch_size
+    return steps(rows, cfg.batch_size, source.parts)
 
 
 def steps_per_call(cfg: Train, source: Source) -> int:
@@ -67,36 +77,44 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds) -> Prog
     info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), cfg.epochs)
     method = cfg.method.make(info, cfg.net, cfg.optim)
     trains = list({id(v.source): v.source.train for v in variants}.values())
-    arrays = {"image": [t.image for t in trains], "label": [t.label for t in trains]}
+    images = trains[0].image if isinstance(trains[0].image, Images) else None
+    if images is not None and len(trains) > 1:
+        raise ValueError(f"sweep: {source.name} is streamed, and variants with training sets of their own must be runs of their own")
+    arrays = {"label": [t.label for t in trains]}
+    if images is None:
+        arrays["image"] = [t.image for t in trains]
     if cfg.method.reads_bias:  # for all other methods it never reaches the device
         arrays["bias"] = [t.cue for t in trains]
     arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in arrays.items()}
     places = [next(i for i, t in enumerate(trains) if t is v.source.train) for v in variants]
     first_row = np.repeat(np.int32(places) * np.int32(info.train_size), seeds.size // len(variants))
 
-    def load(arrays: dict, rows: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
+    def load(arrays: dict, rows: jax.Array, streamed: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
         batch = {name: array[rows] for name, array in arrays.items()}
+        if streamed is not None:
+            batch["image"] = streamed
         image = source.augment(key, batch["image"]) if source.augment else source.scale(batch["image"])
         return {**batch, "image": image, "index": rows % info.train_size}
 
     def init(arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
-        batch = load(arrays, rows, keys.of(seed, keys.LOAD))
+        blank = None if images is None else jnp.zeros((len(rows), *images.shape[1:]), jnp.uint8)  # only its shape counts
+        batch = load(arrays, rows, blank, keys.of(seed, keys.LOAD))
         state = method.init(keys.of(seed, keys.INIT), batch)
         metrics = jax.eval_shape(method.step, state, batch, keys.of(seed, keys.STEP))[1]
         return Run(state, jnp.array(True), {name: jnp.zeros(()) for name in metrics})
 
-    def advance(run: Run, arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
-        def one(carry: tuple, rows: jax.Array) -> tuple[tuple, None]:
+    def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array) -> Run:
+        def one(carry: tuple, fed: tuple) -> tuple[tuple, None]:
             state, sums = carry
-            batch = load(arrays, rows, keys.of(seed, keys.LOAD, state.step))
+            batch = load(arrays, *fed, keys.of(seed, keys.LOAD, state.step))
             state, metrics = method.step(state, batch, keys.of(seed, keys.STEP, state.step))
             return (state, {name: sums[name] + value for name, value in metrics.items()}), None
 
         before = (run.state, run.sums)
         if rows.shape[0] == 1:  # a loop of one would still be a loop to the compiler
-            state, sums = one(before, rows[0])[0]
+            state, sums = one(before, (rows[0], None if streamed is None else streamed[0]))[0]
         else:
-            state, sums = jax.lax.scan(one, before, rows)[0]
+            state, sums = jax.lax.scan(one, before, (rows, streamed))[0]
         # once a call: in every step it would be a hundred small kernels. What is not finite once, stays so
         alive = run.alive & parallel.finite((state.params, state.stats, sums))
         return jax.tree.map(lambda new, old: jnp.where(alive, new, old), Run(state, alive, sums), run.replace(alive=alive))
@@ -104,15 +122,23 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds) -> Prog
     shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
     example = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
     abstract = seeds.abstract(init, shapes, *example)
+    compiled = seeds.over(advance, shared=(1, 3) if images is not None and cfg.shared_order else (1,), donate=(0,))
+
+    def call(run: Run, arrays: dict, feed: Feed, numbers: jax.Array) -> Run:
+        return compiled(run, arrays, *feed, numbers)
+
+    call.lower = lambda run, arrays, feed, numbers: compiled.lower(run, arrays, *feed, numbers)
     return Program(
         info,
         method,
         seeds,
+        images,
         seeds.place(arrays),
         seeds.over(init, shared=(0,), once=True),
-        seeds.over(advance, shared=(1,), donate=(0,)),
+        call,
         abstract,
         steps_per_call(cfg, source),
+        source.parts,
         first_row,
         swept_hparams(variants, set(abstract.state.hparams), seeds.size // len(variants)),
     )

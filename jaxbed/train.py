@@ -1,5 +1,6 @@
 """Training: all seeds of one algorithm, a checkpoint after every epoch. Stops cleanly on request and goes on where it stopped."""
 
+import functools
 import pathlib
 import time
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ import numpy as np
 
 from jaxbed import checkpoint, config, parallel
 from jaxbed.data import source as sources
+from jaxbed.data import stream
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log, Record
-from jaxbed.program import Program, Run, assemble
+from jaxbed.program import Feed, Program, Run, assemble
 from jaxbed.variants import Variant
 
 PyTree = Any
@@ -32,11 +34,11 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
 
     with Interrupt() as interrupt, log.training(cfg, program, step) as record:
         alive, saved_at = np.asarray(run.alive), time.monotonic()
-        batches, stop, ended = rows_from(cfg, program, step), 0, None
+        feeds, stop, ended = feeds_from(cfg, program, step), 0, None
         while step < total and alive.any() and not stop:
-            rows = record.waiting(next, batches)
-            run = program.advance(run, program.arrays, rows, program.seeds.array)
-            step += rows.shape[1]
+            feed = record.waiting(next, feeds)
+            run = program.advance(run, program.arrays, feed, program.seeds.array)
+            step += feed.row.shape[1]
             record.progress(step)
             if ended:  # only now, when the device has its next work already
                 alive, ended = finish(ended, record, epochs, steps), None
@@ -99,16 +101,45 @@ def start(cfg: config.Train, program: Program) -> Run:
 
 def order(cfg: config.Train, program: Program, epoch: int) -> np.ndarray:
     """Rows of `program.arrays` for every batch of an epoch, [S, steps, B] int32."""
-    rows = sources.order(program.info.train_size, cfg.batch_size, epoch, program.seeds.numbers, cfg.shared_order)
+    rows = sources.order(program.info.train_size, cfg.batch_size, epoch, program.seeds.numbers, cfg.shared_order, program.parts)
     return rows + program.first_row[:, None, None]
 
 
-def rows_from(cfg: config.Train, program: Program, step: int) -> Iterator[jax.Array]:
-    """Rows of the batches from `step` on, [S, K, B] on the devices, K of one epoch at a time."""
-    seeds, steps = program.seeds, program.info.steps_per_epoch
+def feeds_from(cfg: config.Train, program: Program, step: int) -> Iterator[Feed]:
+    """The batches from `step` on, on the devices, several of one epoch at a time; read ahead where they are streamed."""
+    chunks = chunks_from(cfg, program, step)
+    if program.images is None:
+        return (Feed(program.seeds.place(rows, "seed", None, "data")) for rows in chunks)
+    return stream.ahead(_streamed(cfg, program, step, chunks))
+
+
+def chunks_from(cfg: config.Train, program: Program, step: int) -> Iterator[np.ndarray]:
+    """Rows of the batches from `step` on, [S, K, B], K of one epoch at a time, without end."""
+    steps = program.info.steps_per_epoch
     while True:
         epoch, done = divmod(step, steps)
         rows = order(cfg, program, epoch)[:, done:]
         for first in range(0, rows.shape[1], program.steps_per_call):
-            yield seeds.place(rows[:, first : first + program.steps_per_call], "seed", None, "data")
+            yield rows[:, first : first + program.steps_per_call]
         step = (epoch + 1) * steps
+
+
+def _streamed(cfg: config.Train, program: Program, step: int, chunks: Iterator[np.ndarray]) -> Iterator[Feed]:
+    seeds, steps, images = program.seeds, program.info.steps_per_epoch, program.images
+    distinct = 1 if cfg.shared_order else seeds.size  # seeds with images of their own
+    of_epoch = functools.lru_cache(2)(lambda epoch: order(cfg, program, epoch)[:distinct])
+
+    def rows_of(step: int) -> np.ndarray:
+        epoch, place = divmod(step, steps)
+        return of_epoch(epoch)[:, place].ravel()
+
+    read = stream.batches(images, rows_of, step)
+    for rows in chunks:
+        count, batch = rows.shape[1:]
+        found = np.empty((distinct, count, batch, *images.shape[1:]), np.uint8)
+        taken = np.empty((distinct, count, batch), np.int32)
+        for k in range(count):
+            image, row = next(read)
+            found[:, k], taken[:, k] = image.reshape(distinct, batch, *images.shape[1:]), row.reshape(distinct, batch)
+        row = seeds.place(np.broadcast_to(taken, rows.shape), "seed", None, "data")
+        yield Feed(row, seeds.place(found[0], None, "data") if cfg.shared_order else seeds.place(found, "seed", None, "data"))

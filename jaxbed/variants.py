@@ -81,7 +81,7 @@ def _value(word: str) -> Any:
 def _check_sources(found: list[Variant]) -> None:
     first = found[0].source
     for name, _, source, _ in found[1:]:
-        if source.train.image.shape != first.train.image.shape or source.class_names != first.class_names:
+        if source.parts or source.train.image.shape != first.train.image.shape or source.class_names != first.class_names:
             raise ValueError(
                 f"sweep: {found[0].name} trains on {list(first.train.image.shape)} and {name} on {list(source.train.image.shape)}, of "
                 f"{len(first.class_names)} and {len(source.class_names)} classes: one array needs equal ones, so run them one by one"

@@ -20,7 +20,7 @@ STEPS = {"erm": 2, "lff": 2, "padain": 1, "sagnet": 1}
 
 def run_steps(cfg, steps=None):
     ready = tiny.program(cfg)
-    run, batches = train.start(cfg, ready), train.rows_from(cfg, ready, 0)
+    run, batches = train.start(cfg, ready), train.feeds_from(cfg, ready, 0)
     for _ in range(steps or STEPS[cfg.name]):
         run = ready.advance(run, ready.arrays, next(batches), ready.seeds.array)
     return jax.device_get(run)
@@ -91,16 +91,16 @@ def test_short_steps_share_a_call_and_long_ones_do_not(monkeypatch):
 
 def test_shared_order_gives_all_seeds_the_batches_of_the_first():
     cfg = config("erm", 1, 1, shared_order=True)
-    rows = np.asarray(next(train.rows_from(cfg, tiny.program(cfg), 0)))
-    own = np.asarray(next(train.rows_from(config("erm", 1, 1), tiny.program(cfg), 0)))
+    rows = np.asarray(next(train.feeds_from(cfg, tiny.program(cfg), 0)).row)
+    own = np.asarray(next(train.feeds_from(config("erm", 1, 1), tiny.program(cfg), 0)).row)
     assert (rows == rows[:1]).all() and (own[0] == rows[0]).all() and (own[1] != rows[1]).any()
 
 
 def lowered(method, seed, data, **changes):
     cfg = config(method, seed, data, **changes)
     ready = tiny.program(cfg)
-    rows = next(train.rows_from(cfg, ready, 0))
-    return ready.advance.lower(ready.abstract, ready.arrays, rows, ready.seeds.array)
+    feed = next(train.feeds_from(cfg, ready, 0))
+    return ready.advance.lower(ready.abstract, ready.arrays, feed, ready.seeds.array)
 
 
 @pytest.mark.parametrize("method", ["erm", "padain", "sagnet", "sagnet_biasbed"])

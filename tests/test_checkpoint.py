@@ -103,7 +103,7 @@ def test_a_checkpoint_of_one_mesh_loads_on_another(tmp_path, there, here):
 def test_a_run_in_progress_comes_back_whole(tmp_path, method):
     cfg = tiny.mlp_config(method)
     program = tiny.program(cfg)
-    batches, run = train.rows_from(cfg, program, 0), train.start(cfg, program)
+    batches, run = train.feeds_from(cfg, program, 0), train.start(cfg, program)
     for _ in range(3):
         run = program.advance(run, program.arrays, next(batches), program.seeds.array)
     made, said = store(tmp_path)

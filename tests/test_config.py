@@ -15,10 +15,11 @@ import pytest
 import tiny
 from absl import flags
 from ml_collections import config_flags
+from PIL import Image
 
 from configs import common
 from jaxbed import config, decisions, keys, main, parallel
-from jaxbed.data import colored_mnist, noise, shapes
+from jaxbed.data import colored_mnist, imagenet, noise, shapes
 from jaxbed.methods import lff
 from jaxbed.models import mlp
 
@@ -45,8 +46,21 @@ def fake_digits() -> list[np.ndarray]:
     return arrays
 
 
-def small_source(cfg: config.Train, monkeypatch):
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder of three classes with six pictures each."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for i in range(18):
+        path = folder / f"n{i % 3:08d}" / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (300, 256), (i, 0, 0)).save(path)
+    return folder
+
+
+def small_source(cfg: config.Train, monkeypatch, pictures):
     """The data of a configuration, but little of it."""
+    if isinstance(cfg.data, imagenet.Config):
+        return dataclasses.replace(cfg.data, train=str(pictures), val_from_train=2).open()
     if isinstance(cfg.data, colored_mnist.Config):
         monkeypatch.setattr(colored_mnist, "read_idx", lambda folder: fake_digits())
         return cfg.data.open()
@@ -62,9 +76,9 @@ def shapes_of(tree):
 
 @pytest.mark.parametrize("dataset", common.SETTINGS)
 @pytest.mark.parametrize("stem", FILES)
-def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch):
+def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures):
     cfg = of_file(stem).get_config(dataset)
-    source = small_source(cfg, monkeypatch)
+    source = small_source(cfg, monkeypatch, pictures)
     cfg = dataclasses.replace(cfg, batch_size=BATCH, seeds=2, mesh=config.Mesh(seed=1, data=1))
     if stem in NEED_MAPS and isinstance(cfg.net, mlp.Config):
         with pytest.raises(ValueError, match=r"give it a resnet\.Config"):
@@ -222,7 +236,7 @@ def test_whole_parts_cannot_be_overridden_by_a_word(monkeypatch):
 
 
 def test_an_unknown_data_set_is_refused_with_the_known_ones(monkeypatch):
-    with pytest.raises(ValueError, match=r"no setting for data set 'mnist': .*one of shapes, colored_mnist, colored_mnist_resnet, noise"):
+    with pytest.raises(ValueError, match=f"no setting for data set 'mnist': .*one of {', '.join(common.SETTINGS)}"):
         common.build("ERM", None, "mnist")
     with pytest.raises(flags.IllegalFlagValueError, match=f"one of {', '.join(common.SETTINGS)}"):
         parse(monkeypatch, "--config=configs/erm.py:mnist")

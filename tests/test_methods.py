@@ -20,7 +20,7 @@ def trained(method: str):
     cfg = tiny.train_config(method, epochs=STEPS)
     program = tiny.program(cfg)
     runs = [jax.device_get(train.start(cfg, program))]
-    run, batches = train.start(cfg, program), train.rows_from(cfg, program, 0)
+    run, batches = train.start(cfg, program), train.feeds_from(cfg, program, 0)
     for _ in range(STEPS):
         run = program.advance(run, program.arrays, next(batches), program.seeds.array)
         runs.append(jax.device_get(run))
@@ -109,7 +109,7 @@ def test_augmentation_is_of_the_seed_and_the_step_and_not_of_evaluation():
     assert (source.augment(jax.random.key(0), image) != source.scale(image)).any()
     losses = []
     for program in (plain, augmented, augmented):
-        run, batches = train.start(tiny.mlp_config(), program), train.rows_from(tiny.mlp_config(), program, 0)
+        run, batches = train.start(tiny.mlp_config(), program), train.feeds_from(tiny.mlp_config(), program, 0)
         for _ in range(2):
             run = program.advance(run, program.arrays, next(batches), program.seeds.array)
         losses.append(np.asarray(run.sums["loss"]))

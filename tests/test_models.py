@@ -287,7 +287,7 @@ def steps(method, count=3):
     cfg = tiny.train_config()
     cfg.method = method
     program = tiny.program(cfg)
-    run, batches = train.start(cfg, program), train.rows_from(cfg, program, 0)
+    run, batches = train.start(cfg, program), train.feeds_from(cfg, program, 0)
     for _ in range(count):
         run = program.advance(run, program.arrays, next(batches), program.seeds.array)
     return jax.device_get(run)

@@ -391,16 +391,16 @@ from jaxbed.models import mlp
 from jaxbed.optim import Optim
 
 
-def rows_from(*arguments, real=train.rows_from):
-    for step, rows in enumerate(real(*arguments)):
+def feeds_from(*arguments, real=train.feeds_from):
+    for step, feed in enumerate(real(*arguments)):
         if step == int(os.environ["KILL_AFTER_STEPS"]):
             time.sleep(float(os.environ["KILL_AFTER_SECONDS"]))
             os.kill(os.getpid(), signal.SIGKILL)
-        yield rows
+        yield feed
 
 
 def get_config():
-    train.rows_from = rows_from
+    train.feeds_from = feeds_from
     return config.Train(
         name="LfF",
         method=lff.Config(),
@@ -637,7 +637,7 @@ def test_with_several_steps_a_call_the_frozen_state_is_that_before_the_call():
     """A whole epoch a call: the numbers break within the second, and the whole of it is undone for that seed alone."""
     cfg = config("erm", **SEEDS, mesh=parallel.Mesh(steps_per_call=STEPS))
     program = ready(cfg)
-    batches = train.rows_from(cfg, program, 0)
+    batches = train.feeds_from(cfg, program, 0)
     first = program.advance(train.start(cfg, program), program.arrays, next(batches), program.seeds.array)
     lr = np.asarray(first.state.hparams["lr"]).copy()
     lr[1] = np.inf

@@ -11,6 +11,14 @@ from jaxbed import keys
 from jaxbed.data.split import Split
 
 ROLES = ("val", "test", "ood")
+MANY_CLASSES = 50  # whose counts no terminal shows
+
+
+class Part(NamedTuple):
+    """Consecutive images of a training set, and how much of every batch they are."""
+
+    size: int
+    share: float  # of all parts' shares
 
 
 class EvaluationSet(NamedTuple):
@@ -39,8 +47,11 @@ class Source:
     facts: dict[str, object]
     cue_name: str = ""
     augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    parts: tuple[Part, ...] = ()  # of the training set, in its order, where batches hold fixed shares of them
 
     def __post_init__(self) -> None:
+        if self.parts and sum(part.size for part in self.parts) != len(self.train.label):
+            raise ValueError(f"{self.name}: parts of {[part.size for part in self.parts]} do not add up to {len(self.train.label)} images")
         for name, evaluation_set in self.sets.items():
             if evaluation_set.role not in ROLES:
                 raise ValueError(f"set {name}: role {evaluation_set.role!r} is not one of {', '.join(ROLES)}")
@@ -69,8 +80,11 @@ def cells(split: Split) -> dict[tuple[int, int], int]:
 
 
 def describe(name: str, split: Split) -> str:
-    """Counts per (label, cue) cell, for the log: one row a label, one column a cue."""
+    """Counts per (label, cue) cell, for the log: one row a label, one column a cue; of many classes the smallest and largest."""
     counts, labels, cues = cells(split), np.unique(split.label), range(split.cue.min(), split.cue.max() + 1)
+    if len(labels) > MANY_CLASSES:
+        sizes = np.bincount(split.label)[labels]
+        return f"{name}: {len(split.label)} images of {len(labels)} classes, {sizes.min()} to {sizes.max()} of each"
     if split.cue.max() < 0:
         return f"{name}: {len(split.label)} images, per label " + " ".join(str(counts[int(y), -1]) for y in labels)
     aligned = int((split.label == split.cue).sum())
@@ -81,15 +95,42 @@ def describe(name: str, split: Split) -> str:
     return "\n".join(lines)
 
 
-def order(rows: int, batch_size: int, epoch: int, seeds: np.ndarray, shared: bool) -> np.ndarray:
+def counts(batch_size: int, parts: tuple[Part, ...]) -> list[int]:
+    """Images of each part in a batch: shares rounded down, what is left to the largest remainders. Raises ValueError for none."""
+    exact = np.array([part.share for part in parts], float) * batch_size / sum(part.share for part in parts)
+    found = np.floor(exact + 1e-9).astype(int)
+    for place in np.argsort(found - exact, kind="stable")[: batch_size - found.sum()]:
+        found[place] += 1
+    if (found < 1).any():
+        raise ValueError(
+            f"batch_size = {batch_size} leaves no image for some of the shares {[part.share for part in parts]}: take a larger one"
+        )
+    return found.tolist()
+
+
+def steps(rows: int, batch_size: int, parts: tuple[Part, ...] = ()) -> int:
+    """Batches of an epoch; with parts it ends where the first of them has no full share left."""
+    if not parts:
+        return rows // batch_size
+    return min(part.size // count for part, count in zip(parts, counts(batch_size, parts), strict=True))
+
+
+def order(rows: int, batch_size: int, epoch: int, seeds: np.ndarray, shared: bool, parts: tuple[Part, ...] = ()) -> np.ndarray:
     """Rows of every batch of an epoch, [S, steps, B] int32: a pure function of its arguments, so there is no position to save.
 
     Each seed has its own order, unless shared: then all follow the first seed's, which makes seeds dependent. What does not
-    fill a batch is left out of that epoch.
+    fill a batch is left out of that epoch. Parts are shuffled each by itself.
     """
-    steps = rows // batch_size
     sources = seeds[:1] if shared else seeds
     numbers, places = np.unique(sources, return_inverse=True)  # variants have the same seeds
-    drawn = [keys.rng(int(s), keys.ORDER, epoch).permutation(rows)[: steps * batch_size] for s in numbers]
-    stacked = np.stack(drawn).astype(np.int32)[places].reshape(len(sources), steps, batch_size)
-    return np.broadcast_to(stacked, (len(seeds), steps, batch_size))
+    wanted = steps(rows, batch_size, parts)
+    drawn = []
+    for seed in numbers:
+        rng, first, columns = keys.rng(int(seed), keys.ORDER, epoch), 0, []
+        pieces = zip((part.size for part in parts), counts(batch_size, parts), strict=True) if parts else [(rows, batch_size)]
+        for size, count in pieces:
+            columns.append(first + rng.permutation(size)[: wanted * count].reshape(wanted, count))
+            first += size
+        drawn.append(np.concatenate(columns, axis=1))
+    stacked = np.stack(drawn).astype(np.int32)[places]
+    return np.broadcast_to(stacked, (len(seeds), *stacked.shape[1:]))

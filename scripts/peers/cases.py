@@ -5,7 +5,7 @@ Arms are tuples (name, run, images per step, unit of steps, first losses), in th
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -133,17 +133,17 @@ class Track:
 
     def __init__(self, cfg: config.Train, made: program.Program):
         self.program = made
-        self.batches: Iterator[jax.Array] = train.rows_from(cfg, made, 0)
+        self.feeds = train.feeds_from(cfg, made, 0)
         self.run = train.start(cfg, made)
         self.first: list[float] = []
 
     def calls(self, count: int) -> None:
         """Dispatches; waits for the device in the very first time only, for the losses."""
         for _ in range(count):
-            rows = next(self.batches)
-            self.run = self.program.advance(self.run, self.program.arrays, rows, self.program.seeds.array)
+            feed = next(self.feeds)
+            self.run = self.program.advance(self.run, self.program.arrays, feed, self.program.seeds.array)
             if not self.first:
-                self.first = (np.asarray(self.run.sums["loss"], np.float64) / rows.shape[1]).tolist()
+                self.first = (np.asarray(self.run.sums["loss"], np.float64) / feed.row.shape[1]).tolist()
 
 
 def loop(name: str, cfg: config.Train, programs: list[program.Program]) -> tuple:
@@ -182,12 +182,12 @@ def passes(case: Case) -> tuple[list[tuple], Callable[[], float]]:
 
     def run_together(count: int) -> None:
         for _ in range(count):
-            answers["together"] = [pools[0].answers(state.params, state.stats, pools[0].images)]
+            answers["together"] = [pools[0].answers(state.params, state.stats, *pools[0].blocks())]
         jax.block_until_ready(answers["together"])
 
     def run_alone(count: int) -> None:
         for _ in range(count):
-            answers["alone"] = [pools[1].answers(one.params, one.stats, pools[1].images) for one in singles]
+            answers["alone"] = [pools[1].answers(one.params, one.stats, *pools[1].blocks()) for one in singles]
         jax.block_until_ready(answers["alone"])
 
     def share() -> float:

@@ -1,0 +1,54 @@
+"""From the bytes of a picture to a square of pixels: shorter side to resize_px, then the central square of side_px.
+
+Two ways. "exact" is Pillow's antialiased bilinear filter, with torchvision's rounding (Resize, CenterCrop): evaluation, where numbers are
+compared with the literature. "fast" lets libjpeg decode at a fraction of the size and averages the rest (OpenCV's area filter), three to
+four times as fast and not the same pixels: training.
+"""
+
+import io
+
+import numpy as np
+
+WAYS = ("exact", "fast")
+JPEG = b"\xff\xd8"
+
+
+def square(content: bytes, side_px: int, resize_px: int, way: str = "exact") -> np.ndarray:
+    """uint8 [side_px, side_px, 3], RGB. resize_px 0: not resized. Raises ValueError or OSError for what is no picture or too small."""
+    if way not in WAYS:
+        raise ValueError(f"{way!r} is no way of decoding: {', '.join(WAYS)}")
+    if way == "fast" and content[:2] == JPEG and resize_px:
+        try:
+            return _fast(content, side_px, resize_px)
+        except ValueError:  # small or in CMYK, or damaged, of which Pillow tells more
+            pass
+    return _exact(content, side_px, resize_px)
+
+
+def _exact(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as picture:
+        picture = picture.convert("RGB")
+        if resize_px and min(picture.size) != resize_px:
+            shorter = min(picture.size)
+            picture = picture.resize([int(resize_px * side / shorter) for side in picture.size], Image.Resampling.BILINEAR)
+        width, height = picture.size
+        if min(width, height) < side_px:
+            raise ValueError(f"{height} x {width} pixels hold no square of {side_px}")
+        left, top = round((width - side_px) / 2), round((height - side_px) / 2)
+        return np.asarray(picture.crop((left, top, left + side_px, top + side_px)))
+
+
+def _fast(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
+    import cv2
+    import simplejpeg
+
+    image = simplejpeg.decode_jpeg(content, "RGB", fastdct=True, fastupsample=True, min_height=resize_px, min_width=resize_px)
+    height, width, _ = image.shape
+    if min(height, width) < resize_px:
+        raise ValueError("nothing is gained where a picture is enlarged")
+    wanted = round(min(height, width) * side_px / resize_px)  # the square's side before it is resized
+    top, left = (height - wanted) // 2, (width - wanted) // 2
+    cut = image[top : top + wanted, left : left + wanted]
+    return cut if wanted == side_px else cv2.resize(cut, (side_px, side_px), interpolation=cv2.INTER_AREA)

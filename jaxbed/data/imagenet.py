@@ -1,0 +1,183 @@
+"""ImageNet-1k and the sets that shifted-data papers test on, in the layouts that their archives have.
+
+Places are folders with a folder a class, folders of records that `data_prep` made, or TFDS names (`pictures.open_place`). Only `train` is
+required; each set that is named is evaluated.
+
+    val            ImageNet-val, role test: it selects nothing, unless val_from_train is 0
+    stylized       Stylized-ImageNet's val: 1000 classes, 224 px
+    imagenet_a, imagenet_r   200 classes, answered among those; <name>_unmasked: the same images, answered among all 1000
+    edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` says how. Cue-conflict's second cue is in its file
+                   names, <shape><i>-<texture><j>.png; sketch may lie flat, as in model-vs-human, its class the fifth "_" field
+    cae, edsr      DeepAugment's images as test sets
+
+Training sees stored_px squares (shorter side resized, centre cut), of which the augmentation cuts boxes on the device: pixels beyond the
+central square are never seen, unlike with crops of whole pictures.
+"""
+
+import dataclasses
+import pathlib
+import re
+
+import numpy as np
+
+from jaxbed import decisions
+from jaxbed.data import augment, pictures
+from jaxbed.data.augment import Config as Augment
+from jaxbed.data.pictures import Pictures, Size
+from jaxbed.data.source import EvaluationSet, Part, Source
+from jaxbed.data.split import Split
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SIXTEEN = tuple(decisions.SIXTEEN)
+CLASSES = 1000
+ZOOM_PX = 256  # BiasBed's resize of 224-px stimuli, before the centre is cut
+
+
+@dataclasses.dataclass
+class Config:
+    train: str = ""
+    more: tuple[str, ...] = ()  # further training sets with the same classes, e.g. DeepAugment's two folders
+    shares: tuple[float, ...] = ()  # of train and of each of `more` in every batch; empty: all images are shuffled together
+    val_from_train: int = 10_000  # images of `train` held out to select epochs on; 0: selection on `val`, as BiasBed did
+    split_seed: int = 0  # of that choice
+    val: str = ""
+    stylized: str = ""
+    imagenet_a: str = ""
+    imagenet_r: str = ""
+    edge: str = ""
+    silhouette: str = ""
+    cue_conflict: str = ""
+    sketch: str = ""
+    cae: str = ""
+    edsr: str = ""
+    decision: str = "sixteen_mean_prob"  # of the 16-class sets; BiasBed: sixteen_mean_logit
+    zoom: bool = False  # 16-class stimuli resized to 256 px before the central 224 are cut, as BiasBed did; else as they are
+    side_px: int = 224  # what evaluation sees
+    stored_px: int = 256  # of training squares
+    resize_px: int = 256  # of pictures to evaluate, shorter side
+    corrupt: str = "fail"  # training images that cannot be read: fail | skip (the next takes the place, and the log says so)
+    resident_gib: float = 1.0  # sets up to this size are read once and stay in memory
+    threads: int = 0  # that read and decode; 0: one for each core, 16 at most
+    augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="resized", crop_px=224, flip=0.5, mean=MEAN, std=STD))
+
+    def open(self) -> Source:
+        if not self.train:
+            raise ValueError("data.train is empty: name ImageNet's training set, --config.data.train=FOLDER (or tfds:imagenet2012:train)")
+        train, parts, held = _training(self)
+        image = _split(self, train)
+        sets = {"val": EvaluationSet(_split(self, held), "val")} if held else {}
+        sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
+        if not held:
+            if "imagenet" not in sets:
+                raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it, --config.data.val=FOLDER")
+            sets["val"] = EvaluationSet(sets["imagenet"].split, "val")
+        if len(train.classes) != CLASSES and set(sets) != {"val"}:
+            named = ", ".join(sorted(set(sets) - {"val"}))
+            raise ValueError(f"{named}: needs a network of the {CLASSES} ImageNet classes, and {self.train} has {len(train.classes)}")
+        plain = Augment(mean=self.augment.mean, std=self.augment.std, dtype=self.augment.dtype)
+        return Source(
+            name="imagenet",
+            class_names=train.classes,
+            train=image,
+            sets=sets,
+            scale=lambda image: augment.make_evaluation(plain, image.shape[1:])(image),
+            facts={
+                "val_from_train": self.val_from_train,
+                "decision": self.decision,
+                "zoom": self.zoom,
+                "unreadable": sorted(train.images.skipped),  # as far as is known before the first epoch
+            },
+            cue_name="texture",
+            augment=augment.make(self.augment, image.image.shape[1:]),
+            parts=parts,
+        )
+
+
+def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None]:
+    """All training pictures, the parts that batches have shares of, and the pictures held out to select epochs on."""
+    places, held = (cfg.train, *cfg.more), None
+    if cfg.shares and (len(cfg.shares) != len(places) or min(cfg.shares) <= 0):
+        raise ValueError(f"data.shares = {cfg.shares}: {len(places)} training sets need as many shares, each above 0")
+    if cfg.shares and cfg.corrupt == "skip":
+        raise ValueError("data.shares with data.corrupt=skip: a picture of another part could take a place. Remove unreadable ones")
+    stored = Size(cfg.stored_px, cfg.stored_px, "fast")
+    found = [pictures.open_place(place, stored, cfg.corrupt, cfg.threads) for place in places]
+    for place, other in zip(places, found, strict=True):
+        _check_classes(place, other.classes, found[0].classes)
+    if cfg.val_from_train:
+        size = len(found[0].labels)
+        if not 0 < cfg.val_from_train < size:
+            raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images")
+        order = np.random.default_rng(cfg.split_seed).permutation(size)
+        resize = cfg.stored_px if found[0].stored_px else cfg.resize_px
+        again = pictures.open_place(cfg.train, Size(cfg.side_px, resize), threads=cfg.threads)  # as evaluation sees them
+        held = pictures.subset(again, np.sort(order[: cfg.val_from_train]))
+        found[0] = pictures.subset(found[0], np.sort(order[cfg.val_from_train :]))
+    parts = tuple(Part(len(f.labels), share) for f, share in zip(found, cfg.shares, strict=True)) if cfg.shares else ()
+    return pictures.join(found), parts, held
+
+
+def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
+    sets = {}
+    for name, role in (("val", "test"), ("stylized", "ood"), ("cae", "ood"), ("edsr", "ood")):
+        if place := getattr(cfg, name):
+            found = pictures.open_place(place, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
+            _check_classes(f"data.{name}: {place}", found.classes, classes)
+            sets["imagenet" if name == "val" else name] = EvaluationSet(_split(cfg, found), role)
+    return sets
+
+
+def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
+    sets = {}
+    for name, members in (("imagenet_a", decisions.IMAGENET_A), ("imagenet_r", decisions.IMAGENET_R)):
+        if place := getattr(cfg, name):
+            found = pictures.open_place(place, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
+            if len(found.classes) != len(members):
+                raise ValueError(f"data.{name}: {place} has {len(found.classes)} classes and {name} has {len(members)}")
+            split = _split(cfg, found._replace(labels=members[found.labels].astype(np.int32)))
+            sets |= {name: EvaluationSet(split, "ood", name), f"{name}_unmasked": EvaluationSet(split, "ood")}
+    return sets
+
+
+def _sixteen(cfg: Config) -> dict[str, EvaluationSet]:
+    sets, size = {}, Size(cfg.side_px, ZOOM_PX if cfg.zoom else 0)
+    for name in ("edge", "silhouette", "cue_conflict", "sketch"):
+        if not (place := getattr(cfg, name)):
+            continue
+        folder = pathlib.Path(place)
+        if name == "sketch" and folder.is_dir() and not (folder / SIXTEEN[0]).is_dir() and not (folder / "manifest.json").is_file():
+            found = pictures.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN, cfg.threads)
+        else:
+            found = pictures.open_place(place, size, threads=cfg.threads)
+        _check_classes(f"data.{name}: {place}", found.classes, SIXTEEN)
+        split = _split(cfg, found)
+        sets[name] = EvaluationSet(split._replace(cue=textures(split.name)) if name == "cue_conflict" else split, "ood", cfg.decision)
+    return sets
+
+
+def _split(cfg: Config, found: Pictures) -> Split:
+    """In memory if small. What could not be read is left out there; a stream finds out later."""
+    images, labels, names = found.images, found.labels, found.images.names
+    if images.nbytes <= cfg.resident_gib * 2**30:
+        loaded, rows = images.load()
+        own = rows == np.arange(len(rows))  # the others stand in for what was skipped
+        images, labels, names = loaded[own], labels[own], names[own]
+    return Split(images, labels, np.full(len(labels), -1, np.int32), names)
+
+
+def textures(names: np.ndarray) -> np.ndarray:
+    """Texture class [n] int32 of cue-conflict file names, .../<shape><i>-<texture><j>.png. Raises ValueError for other names."""
+    found = []
+    for name in names:
+        match = re.fullmatch(r"[a-z]+\d+-([a-z]+)\d+", pathlib.PurePath(str(name)).stem)
+        if not match or match[1] not in SIXTEEN:
+            raise ValueError(f"cue-conflict picture {name}: names are <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
+        found.append(SIXTEEN.index(match[1]))
+    return np.array(found, np.int32)
+
+
+def _check_classes(place: str, found: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    missing, strange = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
+    if missing or strange:
+        words = ([f"lacks {missing[0]}"] if missing else []) + ([f"has {strange[0]}"] if strange else [])
+        raise ValueError(f"{place} has other classes than it must: {' and '.join(words)} ({len(missing)} missing, {len(strange)} unknown)")

@@ -1,0 +1,153 @@
+"""Images that stay on disk until a batch needs them: read and decoded in threads while the device computes.
+
+Which rows make up a batch is a pure function of seed and step (`source.order`), so there is no position in a stream to save: a run that
+goes on at any step reads the same images. Threads are grain's: they suffice because reading, decoding and copying release Python's lock.
+"""
+
+import collections
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+GROUP = 16  # images that a thread reads at a time: fewer cost time in Python, more wait for the slowest
+AHEAD = 2  # batches in memory beyond the one that is used
+CORRUPT = ("fail", "skip")
+
+
+class Unreadable(ValueError):
+    """An image that cannot be decoded."""
+
+
+@dataclasses.dataclass
+class Images:
+    """Looks like an array of images [n, H, W, C] uint8, but holds none.
+
+    read(row) -> one image [H, W, C] uint8, called from many threads; it raises OSError or ValueError for what it cannot read. names are
+    used in messages. corrupt: "fail", or "skip": the next row that can be read takes the place, in every epoch the same, and `skipped`
+    counts it by name.
+    """
+
+    read: Callable[[int], np.ndarray]
+    names: np.ndarray  # [n]
+    side_px: tuple[int, int]  # height, width
+    channels: int = 3
+    corrupt: str = "fail"
+    threads: int = 0  # 0: one for each core, 16 at most
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)  # name -> reason
+
+    dtype = np.dtype(np.uint8)
+    ndim = 4
+
+    def __post_init__(self) -> None:
+        if self.corrupt not in CORRUPT:
+            raise ValueError(f"corrupt = {self.corrupt!r} is not one of {', '.join(CORRUPT)}")
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return (len(self.names), *self.side_px, self.channels)
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images of rows [n], [n, H, W, C], and the rows they really are: others where one was skipped. Raises Unreadable."""
+        images, taken = np.empty((len(rows), *self.shape[1:]), np.uint8), np.array(rows)
+        for place, row in enumerate(rows):
+            images[place], taken[place] = self._one(int(row))
+        return images, taken
+
+    def _one(self, row: int) -> tuple[np.ndarray, int]:
+        for tried in range(len(self)):
+            candidate = (row + tried) % len(self)
+            try:
+                image = self.read(candidate)
+                if image.shape != self.shape[1:] or image.dtype != np.uint8:
+                    raise ValueError(f"it is {image.dtype} {list(image.shape)}, and must be uint8 {list(self.shape[1:])}")
+                return image, candidate
+            except (OSError, ValueError) as error:
+                name = str(self.names[candidate])
+                if self.corrupt == "fail":
+                    cure = "restore it, or leave such images out with data.corrupt=skip"
+                    raise Unreadable(f"image {name} cannot be read ({error}): {cure}") from error
+                self.skipped[name] = str(error)
+        raise Unreadable(f"none of {len(self)} images can be read; the last: {name} ({self.skipped[name]})")
+
+    def load(self) -> tuple[np.ndarray, np.ndarray]:
+        """All of them, in memory: images [n, H, W, C] and the rows they are."""
+        parts = [np.arange(first, min(first + GROUP, len(self))) for first in range(0, len(self), GROUP)]
+        with ThreadPoolExecutor(self.readers) as threads:
+            images, rows = zip(*threads.map(self.take, parts), strict=True)
+        return np.concatenate(images), np.concatenate(rows)
+
+    @property
+    def readers(self) -> int:
+        return self.threads or min(os.cpu_count() or 1, 16)
+
+
+def join(parts: list[Images]) -> Images:
+    """All images of several, one after another. They share one size; what cannot be read is handled as by the first."""
+    first = parts[0]
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise ValueError(f"images of different sizes cannot be mixed: {', '.join(str(list(part.shape[1:])) for part in parts)}")
+    ends = np.cumsum([len(part) for part in parts])
+
+    def read(row: int) -> np.ndarray:
+        part = int(np.searchsorted(ends, row, side="right"))
+        return parts[part].read(row - int(ends[part] - len(parts[part])))
+
+    names = np.concatenate([part.names for part in parts])
+    return dataclasses.replace(first, read=read, names=names, skipped={})
+
+
+def batches(images: Images, rows_of: Callable[[int], np.ndarray], first: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(images [n, H, W, C], rows [n]) of steps first, first + 1, ... without end, read ahead; rows_of(step) -> [n], n always the same."""
+    import grain
+
+    size = len(rows_of(first))
+    groups = -(-size // GROUP)
+    lock, recent = threading.Lock(), collections.OrderedDict()
+
+    def rows(step: int) -> np.ndarray:
+        with lock:  # neighbouring steps are asked for by several threads
+            if step not in recent:
+                recent[step] = rows_of(step)
+                while len(recent) > 2 * AHEAD + 2:
+                    recent.popitem(last=False)
+            return recent[step]
+
+    class Groups:
+        def __len__(self) -> int:
+            return 2**40  # without end
+
+        def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+            step, part = divmod(index, groups)
+            return images.take(rows(first + step)[part * GROUP : (part + 1) * GROUP])
+
+    options = grain.ReadOptions(num_threads=images.readers, prefetch_buffer_size=AHEAD * groups)
+    read = iter(grain.MapDataset.source(Groups()).to_iter_dataset(options))
+    while True:
+        found, taken = np.empty((size, *images.shape[1:]), np.uint8), np.empty(size, np.int32)
+        for place in range(0, size, GROUP):
+            found[place : place + GROUP], taken[place : place + GROUP] = next(read)
+        yield found, taken
+
+
+def ahead(items: Iterator[Any], count: int = AHEAD) -> Iterator[Any]:
+    """The same items, `count` of them made in a thread before they are asked for."""
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            waiting = collections.deque(thread.submit(next, items, None) for _ in range(count))
+            while (item := waiting.popleft().result()) is not None:
+                waiting.append(thread.submit(next, items, None))
+                yield item
+        finally:
+            thread.shutdown(cancel_futures=True)

@@ -1,0 +1,177 @@
+"""ImageNet and its shifted sets in published layouts: made-up pictures in CI, real stimuli where they are at hand."""
+
+import hashlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxbed import decisions
+from jaxbed.data import imagenet
+
+WNIDS = [f"n{i:08d}" for i in range(1000)]
+SIXTEEN = tuple(decisions.SIXTEEN)
+SMALL = {"side_px": 8, "stored_px": 10, "resize_px": 10, "val_from_train": 100}
+
+
+def picture(path, colour, size=(12, 10)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("imagenet")
+    for i, wnid in enumerate(WNIDS):
+        picture(folder / "train" / wnid / f"{wnid}_1.png", (i % 256, i // 256, 0))
+    for name, members in (("a", decisions.IMAGENET_A), ("r", decisions.IMAGENET_R)):
+        for i in members:
+            picture(folder / name / WNIDS[i] / "x.png", (int(i) % 256, int(i) // 256, 0))
+    for i, shape in enumerate(SIXTEEN):
+        picture(folder / "edge" / shape / f"{shape}1.png", (i, 0, 0), (8, 8))
+        picture(folder / "cue" / shape / f"{shape}1-{SIXTEEN[i - 1]}2.png", (i, 0, 0), (8, 8))
+        picture(folder / "sketch" / "dnn" / "session-1" / f"{i:04d}_ske_dnn_0_{shape}_00_{shape}-0001-sketch-1.png", (i, 0, 0), (8, 8))
+    return folder
+
+
+def class_of(image):
+    """The number that `picture` put into the colour."""
+    return image[:, 0, 0, 0].astype(int) + 256 * image[:, 0, 0, 1].astype(int)
+
+
+def opened(root, **options):
+    return imagenet.Config(**{"train": str(root / "train"), **SMALL, **options}).open()
+
+
+def test_training_and_held_out_pictures_are_apart_and_labelled(root):
+    source = opened(root)
+    val = source.sets["val"]
+    assert set(source.sets) == {"val"} and val.role == "val" and source.parts == ()
+    assert source.train.image.shape == (900, 10, 10, 3) and val.split.image.shape == (100, 8, 8, 3)
+    for split in (source.train, val.split):
+        np.testing.assert_array_equal(class_of(split.image), split.label)
+    assert sorted([*source.train.label, *val.split.label]) == list(range(1000)) and not set(source.train.name) & set(val.split.name)
+    assert source.class_names == tuple(WNIDS)
+    again = opened(root, split_seed=1)
+    assert set(again.sets["val"].split.label) != set(val.split.label)
+
+
+def test_sets_of_200_classes_have_imagenets_numbering(root):
+    source = opened(root, imagenet_a=str(root / "a"), imagenet_r=str(root / "r"))
+    for name in ("imagenet_a", "imagenet_r"):
+        masked, unmasked = source.sets[name], source.sets[f"{name}_unmasked"]
+        assert (masked.decision, unmasked.decision, masked.role) == (name, "argmax", "ood")
+        np.testing.assert_array_equal(class_of(masked.split.image), masked.split.label)
+        np.testing.assert_array_equal(masked.split.label, getattr(decisions, name.upper()))
+
+
+def test_sixteen_class_sets(root):
+    places = {"edge": str(root / "edge"), "cue_conflict": str(root / "cue"), "sketch": str(root / "sketch")}
+    source = opened(root, **places, decision="sixteen_mean_logit")
+    for name in places:
+        split, role, decision = source.sets[name]
+        assert role == "ood" and decision == "sixteen_mean_logit" and split.image.shape == (16, 8, 8, 3)
+        np.testing.assert_array_equal(split.label, split.image[:, 0, 0, 0])
+    assert source.sets["cue_conflict"].split.cue.tolist() == [15, *range(15)]
+    assert (source.sets["edge"].split.cue == -1).all()
+
+
+def test_imagenet_val_is_a_test_set_and_selects_only_where_asked_to(root):
+    apart = opened(root, val=str(root / "train"))
+    assert apart.sets["imagenet"].role == "test" and len(apart.sets["val"].split.label) == 100
+    same = opened(root, val=str(root / "train"), val_from_train=0)
+    np.testing.assert_array_equal(same.sets["val"].split.image, same.sets["imagenet"].split.image)
+    with pytest.raises(ValueError, match=r"val_from_train = 0 selects epochs on ImageNet-val: name it, --config\.data\.val"):
+        opened(root, val_from_train=0)
+
+
+def test_mixtures_have_names_and_shares(root):
+    source = opened(root, more=(str(root / "train"),), shares=(0.5, 0.5))
+    assert [part.size for part in source.parts] == [900, 1000] and len(source.train.label) == 1900
+    np.testing.assert_array_equal(class_of(source.train.image), source.train.label)
+    assert opened(root, more=(str(root / "train"),)).parts == ()
+
+
+def test_large_sets_stay_on_disk(root):
+    source = opened(root, resident_gib=0.0)
+    assert not isinstance(source.train.image, np.ndarray) and source.train.image.shape == (900, 10, 10, 3)
+    rows = np.array([5, 700])
+    np.testing.assert_array_equal(class_of(source.train.image.take(rows)[0]), source.train.label[rows])
+
+
+def test_unreadable_training_pictures_are_an_error_or_left_out(root, tmp_path):
+    for wnid in WNIDS[:3]:
+        picture(tmp_path / wnid / "whole.png", (0, 0, 0))
+    (tmp_path / WNIDS[1] / "damaged.png").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"image n00000001/damaged\.png cannot be read .*data\.corrupt=skip"):
+        opened(root, train=str(tmp_path), val_from_train=1, split_seed=2)
+    source = opened(root, train=str(tmp_path), val_from_train=1, split_seed=2, corrupt="skip")
+    assert sorted([*source.train.label, *source.sets["val"].split.label]) == [0, 1, 2]
+    assert source.facts["unreadable"] == ["n00000001/damaged.png"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train": ""}, "data.train is empty"),
+        ({"val_from_train": 1000}, "data.val_from_train = 1000: .* has 1000 images"),
+        ({"shares": (1.0,), "more": ("more",)}, "2 training sets need as many shares"),
+        ({"shares": (1.0, 0.0), "more": ("more",)}, "each above 0"),
+        ({"shares": (1.0,), "corrupt": "skip"}, "a picture of another part could take a place"),
+        ({"more": ("edge",)}, "edge has other classes than it must: lacks n00000000 and has airplane"),
+        ({"edge": "a"}, "data.edge: .*a has other classes than it must: lacks airplane"),
+        ({"imagenet_a": "edge"}, "data.imagenet_a: .*edge has 16 classes and imagenet_a has 200"),
+        ({"train": "a", "edge": "edge"}, "edge: needs a network of the 1000 ImageNet classes, and .*a has 200"),
+        ({"cue_conflict": "edge"}, r"cue-conflict picture airplane/airplane1\.png: names are"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error(root, options, message):
+    def place(value):
+        return str(root / value) if isinstance(value, str) and (root / value).is_dir() and value else value
+
+    options = {key: tuple(map(place, value)) if isinstance(value, tuple) else place(value) for key, value in options.items()}
+    with pytest.raises(ValueError, match=message):
+        opened(root, **options)
+
+
+def test_real_stimuli_load_in_their_published_layout(root, shared_data):
+    folder = shared_data / "stimuli"
+    places = {"edge": "edge", "silhouette": "silhouette", "cue_conflict": "cue-conflict"}
+    source = opened(root, **{name: str(folder / place) for name, place in places.items()}, side_px=224, resize_px=256)
+    assert {name: source.sets[name].split.image.shape for name in places} == {
+        "edge": (160, 224, 224, 3),
+        "silhouette": (160, 224, 224, 3),
+        "cue_conflict": (128, 224, 224, 3),
+    }
+    for name in ("edge", "silhouette"):
+        assert (np.bincount(source.sets[name].split.label) == 10).all()
+    first = source.sets["edge"].split
+    with Image.open(folder / "edge" / first.name[0]) as stored:
+        np.testing.assert_array_equal(first.image[0], np.asarray(stored.convert("RGB")))  # no resize of 224-px stimuli
+    split = source.sets["cue_conflict"].split
+    for name, label, cue in zip(split.name, split.label, split.cue, strict=True):
+        assert name.startswith(SIXTEEN[label] + "/") and SIXTEEN[cue] in name.rpartition("-")[2]
+    zoomed = opened(root, edge=str(folder / "edge"), side_px=224, resize_px=256, zoom=True).sets["edge"].split
+    assert zoomed.image.shape == first.image.shape and (zoomed.image != first.image).any()
+
+
+# Decisions
+
+
+def test_class_lists_are_the_published_ones():
+    for members, total, digest in (
+        (decisions.IMAGENET_A, 102178, "973e8c3e530bf5dbd49999d046e74084ba5184ab98036b42b111d8dcdecf1015"),
+        (decisions.IMAGENET_R, 86135, "a1d9a9ace3098120f5db861d97049116efe80683f4e48c65a62f9bd30fc3366a"),
+    ):
+        assert len(members) == 200 and members.sum() == total and (np.diff(members) > 0).all()
+        assert hashlib.sha256(",".join(map(str, members)).encode()).hexdigest() == digest
+
+
+def test_decisions_among_200_ignore_all_other_classes():
+    logits = np.random.default_rng(0).normal(size=(50, 1000))
+    for name, members in (("imagenet_a", decisions.IMAGENET_A), ("imagenet_r", decisions.IMAGENET_R)):
+        expected = members[logits[:, members].argmax(1)]
+        np.testing.assert_array_equal(decisions.named(name)(jnp.asarray(logits)), expected)
+        with pytest.raises(ValueError, match="a decision among 200 ImageNet classes needs all 1000 logits; the network has 16"):
+            decisions.named(name)(jnp.zeros((1, 16)))

@@ -1,0 +1,395 @@
+"""Pictures on disk: decoding, records, folders, streams; training and evaluation from a stream are those from memory."""
+
+import dataclasses
+import io
+import json
+import time
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+
+from jaxbed import evaluate, parallel, train, variants
+from jaxbed.data import decode, pictures, records, shapes, source, stream
+from jaxbed.data.pictures import Size
+from jaxbed.data.source import Part
+from jaxbed.log import Log
+
+RNG = np.random.default_rng(0)
+
+
+def photo(height=80, width=100, mode="RGB"):
+    """Smooth, as photographs are."""
+    small = RNG.integers(0, 256, (9, 11, 3), np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC).convert(mode)
+
+
+def encoded(picture, form="JPEG", **options):
+    buffer = io.BytesIO()
+    picture.save(buffer, form, **({"quality": 95} if form == "JPEG" else {}), **options)
+    return buffer.getvalue()
+
+
+# Decoding
+
+
+@pytest.mark.parametrize(("height", "width"), [(80, 100), (100, 80), (64, 64), (300, 77)])
+def test_exact_squares_are_resize_and_centre_crop(height, width):
+    picture = photo(height, width)
+    found = decode.square(encoded(picture, "PNG"), 56, 64)
+    short = min(height, width)
+    resized = picture if short == 64 else picture.resize((int(64 * width / short), int(64 * height / short)), Image.Resampling.BILINEAR)
+    array = np.asarray(resized)
+    top, left = round((array.shape[0] - 56) / 2), round((array.shape[1] - 56) / 2)
+    np.testing.assert_array_equal(found, array[top : top + 56, left : left + 56])
+
+
+def test_pictures_of_the_right_size_are_left_alone():
+    picture = photo(48, 48)
+    np.testing.assert_array_equal(decode.square(encoded(picture, "PNG"), 48, 0), np.asarray(picture))
+
+
+@pytest.mark.parametrize(("height", "width"), [(80, 100), (333, 500), (40, 50), (512, 512)])
+def test_fast_squares_are_nearly_the_exact_ones(height, width):
+    content = encoded(photo(height, width, "L").convert("RGB"))  # colours are interpolated otherwise
+    exact, fast = (decode.square(content, 56, 64, way).astype(float) for way in ("exact", "fast"))
+    assert fast.shape == exact.shape == (56, 56, 3)
+    shifted = np.abs(exact[1:] - exact[:-1]).mean() + np.abs(exact[:, 1:] - exact[:, :-1]).mean()
+    assert np.abs(exact - fast).mean() < shifted / 2  # the centre lies up to half a pixel beside, as torchvision rounds it
+
+
+@pytest.mark.parametrize("way", decode.WAYS)
+@pytest.mark.parametrize(("mode", "form"), [("L", "JPEG"), ("CMYK", "JPEG"), ("RGBA", "PNG"), ("P", "PNG")])
+def test_other_kinds_of_pictures_become_rgb(way, mode, form):
+    picture = photo(64, 64, mode)
+    content = encoded(picture, form)
+    with Image.open(io.BytesIO(content)) as again:
+        expected = np.asarray(again.convert("RGB")).astype(float)
+    assert np.abs(decode.square(content, 64, 64, way) - expected).mean() < 3
+
+
+@pytest.mark.parametrize("way", decode.WAYS)
+@pytest.mark.parametrize("content", [b"", b"\xff\xd8 no picture", encoded(photo())[:300]])
+def test_damaged_pictures_are_an_error(way, content):
+    with pytest.raises((ValueError, OSError)):
+        decode.square(content, 56, 64, way)
+
+
+def test_too_small_pictures_and_unknown_ways_are_an_error():
+    with pytest.raises(ValueError, match="80 x 100 pixels hold no square of 96"):
+        decode.square(encoded(photo()), 96, 0)
+    with pytest.raises(ValueError, match="'quick' is no way of decoding: exact, fast"):
+        decode.square(encoded(photo()), 56, 64, "quick")
+
+
+# Images and streams
+
+
+def numbered(count=40, bad=(), **options):
+    """Picture i is full of the number i."""
+
+    def read(row):
+        if row in bad:
+            raise OSError("bad sectors")
+        time.sleep(0.001 * (row % 3))  # so that threads overtake each other
+        return np.full((2, 3, 3), row, np.uint8)
+
+    return stream.Images(read, np.array([f"picture{i}" for i in range(count)]), (2, 3), **options)
+
+
+def test_images_look_like_an_array():
+    images = numbered()
+    assert images.shape == (40, 2, 3, 3) and images.dtype == np.uint8 and images.ndim == 4 and len(images) == 40 and images.nbytes == 720
+    found, rows = images.take(np.array([3, 1, 3]))
+    assert found[:, 0, 0, 0].tolist() == rows.tolist() == [3, 1, 3]
+    found, rows = images.load()
+    assert found[:, 1, 2, 2].tolist() == rows.tolist() == list(range(40))
+
+
+def test_an_unreadable_image_is_named():
+    with pytest.raises(stream.Unreadable, match=r"image picture5 cannot be read \(bad sectors\): .*data.corrupt=skip"):
+        numbered(bad={5}).take(np.array([4, 5]))
+    strange = dataclasses.replace(numbered(), read=lambda row: np.zeros((2, 2, 3), np.uint8))
+    with pytest.raises(stream.Unreadable, match=r"it is uint8 \[2, 2, 3\], and must be uint8 \[2, 3, 3\]"):
+        strange.take(np.array([0]))
+    with pytest.raises(ValueError, match="corrupt = 'ignore' is not one of fail, skip"):
+        numbered(corrupt="ignore")
+
+
+def test_a_skipped_image_is_replaced_by_the_next_and_counted():
+    images = numbered(bad={5, 6, 39}, corrupt="skip")
+    found, rows = images.take(np.array([4, 5, 6, 39]))
+    assert rows.tolist() == found[:, 0, 0, 0].tolist() == [4, 7, 7, 0]
+    assert images.skipped == dict.fromkeys(("picture5", "picture6", "picture39"), "bad sectors")
+    with pytest.raises(stream.Unreadable, match="none of 3 images can be read"):
+        numbered(3, bad={0, 1, 2}, corrupt="skip").take(np.array([1]))
+
+
+def test_joined_images_follow_each_other():
+    joined = stream.join([numbered(3), numbered(2), numbered(4)])
+    assert joined.take(np.arange(9))[0][:, 0, 0, 0].tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 3] and len(joined.names) == 9
+    with pytest.raises(ValueError, match="different sizes cannot be mixed"):
+        stream.join([numbered(), dataclasses.replace(numbered(), side_px=(3, 3))])
+
+
+@pytest.mark.parametrize("threads", [1, 5])
+def test_batches_are_the_rows_asked_for_from_any_step_on(threads):
+    images = numbered(threads=threads)
+
+    def rows_of(step):
+        return np.random.default_rng(step).permutation(40)[:35]
+
+    for first in (0, 7):
+        read = stream.batches(images, rows_of, first)
+        for step in range(first, first + 4):
+            found, rows = next(read)
+            np.testing.assert_array_equal(rows, rows_of(step))
+            np.testing.assert_array_equal(found[:, 0, 0, 0], rows)
+
+
+def test_an_error_in_a_thread_reaches_the_reader():
+    read = stream.batches(numbered(bad={9}), lambda step: np.arange(20), 0)
+    with pytest.raises(ValueError, match="picture9"):
+        next(read)
+
+
+def test_ahead_keeps_the_order_and_ends():
+    made = []
+
+    def items():
+        for i in range(5):
+            made.append(i)
+            yield i
+
+    running = stream.ahead(items(), 2)
+    assert next(running) == 0
+    deadline = time.monotonic() + 5
+    while len(made) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert made == [0, 1, 2]  # two beyond the one that was asked for
+    assert list(running) == [1, 2, 3, 4]
+
+
+# Shares
+
+
+def test_shares_decide_what_a_batch_holds():
+    parts = (Part(100, 0.5), Part(40, 0.25), Part(30, 0.25))
+    rows = source.order(170, 8, 3, np.array([0, 1]), False, parts)
+    assert rows.shape == (2, source.steps(170, 8, parts), 8) == (2, 15, 8)
+    for start, stop, count in ((0, 100, 4), (100, 140, 2), (140, 170, 2)):
+        assert (((rows >= start) & (rows < stop)).sum(2) == count).all()
+    assert all(len(np.unique(rows[s])) == rows[s].size for s in range(2)) and (rows[0] != rows[1]).any()
+    np.testing.assert_array_equal(source.order(170, 8, 3, np.array([1]), False, parts)[0], rows[1])
+
+
+def test_shares_that_do_not_divide_a_batch_go_to_the_largest_remainders():
+    assert source.counts(10, (Part(9, 1), Part(9, 1), Part(9, 1))) == [4, 3, 3]
+    assert source.counts(256, (Part(9, 1), Part(9, 2))) == [85, 171]
+    with pytest.raises(ValueError, match=r"batch_size = 2 leaves no image for some of the shares \[8, 1\]"):
+        source.counts(2, (Part(9, 8), Part(9, 1)))
+
+
+# Records and folders
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for label in ("b", "a", "c"):
+        for i in range(5):
+            path = tmp_path / "pictures" / label / f"{label}{i}.jpeg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encoded(photo()))
+    return tmp_path / "pictures"
+
+
+def stored(folder, target, form, side_px=0):
+    """The folder as records in two files."""
+    names, labels, classes = pictures.list_folder(folder)
+    target.mkdir()
+    contents = [(folder / name).read_bytes() for name in names]
+    if form == "uint8":
+        contents = [decode.square(content, side_px, side_px).tobytes() for content in contents]
+    sums = {}
+    for part, rows in enumerate((range(7), range(7, 15))):
+        path = target / f"part-{part:05d}-of-00002.array_record"
+        sums[path.name] = records.write_part(path, (contents[row] for row in rows))
+    records.finish(target, form, side_px, names, labels, classes, sums)
+    return target
+
+
+def test_a_folder_of_classes_is_read_in_order(folder):
+    found = pictures.open_place(str(folder), Size(56, 64))
+    assert found.classes == ("a", "b", "c") and found.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert found.images.names[0] == "a/a0.jpeg" and found.images.names[-1] == "c/c4.jpeg"
+    image = found.images.take(np.array([6]))[0][0]
+    np.testing.assert_array_equal(image, decode.square((folder / "b" / "b1.jpeg").read_bytes(), 56, 64))
+
+
+@pytest.mark.parametrize("form", records.FORMATS)
+def test_records_hold_what_the_folder_holds(folder, tmp_path, form):
+    target = stored(folder, tmp_path / form, form, 64 if form == "uint8" else 0)
+    plain, found = (pictures.open_place(str(place), Size(56, 64)) for place in (folder, target))
+    assert found.classes == plain.classes and found.stored_px == (64 if form == "uint8" else 0)
+    np.testing.assert_array_equal(found.labels, plain.labels)
+    np.testing.assert_array_equal(found.images.names, plain.images.names)
+    np.testing.assert_array_equal(found.images.load()[0], plain.images.load()[0])
+
+
+def test_squares_are_not_resized_again(folder, tmp_path):
+    target = stored(folder, tmp_path / "squares", "uint8", 64)
+    for size in (Size(56, 72), Size(72, 0)):
+        with pytest.raises(ValueError, match="holds squares of 64 px"):
+            pictures.open_place(str(target), size)
+
+
+def test_unfinished_and_damaged_records_are_an_error(folder, tmp_path):
+    target = stored(folder, tmp_path / "records", "jpeg")
+    manifest = json.loads((target / "manifest.json").read_text())
+    part = next(target.glob("part-00001*"))
+    part.rename(target / "away")
+    with pytest.raises(FileNotFoundError, match=r"lacks part-00001-of-00002\.array_record"):
+        records.open_records(target)
+    (target / "away").rename(part)
+    (target / "manifest.json").write_text(json.dumps({**manifest, "count": 14}))
+    with pytest.raises(ValueError, match="contradicts itself: 15 records, 15 names, a manifest of 14"):
+        records.open_records(target)
+    (target / "manifest.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"manifest.json is missing: the folder is unfinished"):
+        records.open_records(target)
+
+
+def test_places_that_are_no_data_set_are_an_error(tmp_path, folder):
+    size = Size(56, 64)
+    with pytest.raises(FileNotFoundError, match="is no folder"):
+        pictures.open_place(str(tmp_path / "nowhere"), size)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="has no folders of classes"):
+        pictures.open_place(str(tmp_path / "empty"), size)
+    (folder / "d").mkdir()
+    with pytest.raises(ValueError, match="d holds no picture"):
+        pictures.open_place(str(folder), size)
+    with pytest.raises(ValueError, match="tfds:NAME:SPLIT"):
+        pictures.open_place("tfds:imagenet2012", size)
+
+
+def test_pictures_in_one_folder_are_told_apart_by_their_names(tmp_path):
+    for name in ("0001_x_y_z_bear_00.png", "0002_x_y_z_cat_00.png"):
+        (tmp_path / name).write_bytes(encoded(photo(), "PNG"))
+    found = pictures.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
+    assert found.labels.tolist() == [0, 1]
+    (tmp_path / "0003.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"0003.png: its name tells none of the classes bear, cat"):
+        pictures.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
+
+
+def test_joined_pictures_have_names_of_their_own(folder):
+    one = pictures.open_place(str(folder), Size(56, 64))
+    both = pictures.join([one, pictures.subset(one, np.array([2, 11]))])
+    assert len(set(both.images.names)) == 17 and both.labels[-2:].tolist() == [0, 2]
+    np.testing.assert_array_equal(both.images.take(np.array([16]))[0], one.images.take(np.array([11]))[0])
+
+
+# Training and evaluation
+
+
+@dataclasses.dataclass
+class Streamed(shapes.Config):
+    """The same shapes, as if they were on disk."""
+
+    bad: tuple[int, ...] = ()
+
+    def open(self):
+        whole = super().open()
+
+        def images(split, **options):
+            def read(row):
+                if row in self.bad:
+                    raise OSError("bad sectors")
+                return split.image[row]
+
+            return split._replace(image=stream.Images(read, split.name, split.image.shape[1:3], **options))
+
+        sets = {name: s._replace(split=images(s.split)) for name, s in whole.sets.items()}
+        return dataclasses.replace(whole, train=images(whole.train, corrupt="skip" if self.bad else "fail"), sets=sets)
+
+
+SHAPES = {"train_images": 64, "val_images": 16, "test_images": 48}
+
+
+def trained(cfg, calls, step=0):
+    """The state after some calls of `advance` from a step on, and the rows it was trained on."""
+    program = tiny.program(cfg)
+    run, feeds, rows = train.start(cfg, program), train.feeds_from(cfg, program, step), []
+    for _ in range(calls):
+        feed = next(feeds)
+        rows.append(np.asarray(feed.row))
+        run = program.advance(run, program.arrays, feed, program.seeds.array)
+    return jax.device_get(run), np.concatenate(rows, axis=1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("seed", "data"), [(1, 1), (2, 2)])
+def test_training_from_a_stream_is_training_from_memory(shared, seed, data):
+    options = {"shared_order": shared, "mesh": parallel.Mesh(seed=seed, data=data)}
+    results = [trained(tiny.mlp_config(data=kind(**SHAPES), **options), 6) for kind in (shapes.Config, Streamed)]  # over an epoch's end
+    (run, rows), (streamed, streamed_rows) = results
+    np.testing.assert_array_equal(streamed_rows, rows)
+    for a, b in zip(*map(jax.tree.leaves, (run, streamed)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)  # where seeds share images, products are arranged otherwise
+
+
+def test_a_stream_goes_on_at_any_step(tmp_path):
+    cfg = tiny.mlp_config(data=Streamed(**SHAPES))
+    whole = trained(cfg, 7)[1]
+    np.testing.assert_array_equal(trained(cfg, 4, step=3)[1], whole[:, 3:])
+
+
+def test_methods_with_tables_see_the_true_rows():
+    results = [trained(tiny.mlp_config("lff", data=kind(**SHAPES)), 2) for kind in (shapes.Config, Streamed)]
+    for a, b in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_labels_follow_skipped_images():
+    cfg = tiny.mlp_config(data=Streamed(**SHAPES, bad=(3, 4)))
+    _, rows = trained(cfg, 4)
+    assert (
+        not np.isin(rows, (3, 4)).any() and (np.bincount(rows[0].ravel(), minlength=64) == np.where(np.arange(64) == 5, 3, 1)).sum() == 62
+    )
+
+
+def test_the_log_names_skipped_images(tmp_path, capsys):
+    cfg = tiny.mlp_config(data=Streamed(**SHAPES, bad=(3, 4)), epochs=2)
+    assert train.train(cfg, variants.one(cfg, cfg.data.open()), tmp_path, Log(tmp_path)) == 0
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["reason"] for line in lines if line["kind"] == "unreadable"] == ["bad sectors"] * 2  # not again in the second epoch
+    assert "cannot be read (bad sectors) and is skipped: 2 so far" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("data", [1, 2])
+def test_evaluation_from_a_stream_is_evaluation_from_memory(data, monkeypatch):
+    monkeypatch.setattr(evaluate, "STEPS", 2)  # several blocks, the last not full
+    cfg = tiny.mlp_config(mesh=parallel.Mesh(seed=1, data=data), eval=dataclasses.replace(tiny.mlp_config().eval, batch_size=10))
+    found = []
+    for kind in (shapes.Config, Streamed):
+        whole = dataclasses.replace(cfg, data=kind(**SHAPES))
+        opened = whole.data.open()
+        program = tiny.program(whole, opened)
+        state = train.start(whole, program).state
+        pool = evaluate.pool(program, opened, opened.sets, 10)[0]
+        answers = [np.asarray(pool.answers(state.params, state.stats, block)).reshape(2, -1) for block in pool.blocks()]
+        assert len(answers) == (1 if kind is shapes.Config else -(-sum(pool.sizes) // 20))
+        found.append(np.concatenate(answers, axis=1)[:, : sum(pool.sizes)])
+    np.testing.assert_array_equal(*found)
+
+
+def test_streams_cannot_have_variants_with_other_images():
+    cfg = tiny.mlp_config(data=Streamed(**SHAPES), sweep=("data.seed=0,1",))
+    with pytest.raises(ValueError, match="is streamed, and variants with training sets of their own must be runs of their own"):
+        from jaxbed.program import assemble
+
+        found = variants.open_all(cfg)
+        assemble(cfg, found, parallel.Seeds(cfg.seeds, 0, cfg.mesh, len(found)))
