@@ -65,7 +65,8 @@ def analyse(
         strange = role_file.unknown(roles, frame)
         warnings += [_warning("UNKNOWN_ROLES", f"the roles name what the scores do not: {', '.join(strange)}")] if strange else []
         frame, trained = role_file.apply(frame, roles), role_file.training_data(roles, frame["algorithm"].unique())
-    frame, failed = _without_failed(frame, options, roles)
+    chance = {} if roles is None else roles.set_index("dataset")["chance"].dropna().to_dict()
+    frame, failed = failures.apply(frame, options.missing, chance)
     warnings += [_warning("DIVERGED", failures.words(failed, options.missing))] if failed else []
 
     wanted = _datasets(frame, options)
@@ -83,10 +84,13 @@ def analyse(
             )
         wanted, selected = strict, selected[selected["dataset"].isin(strict)].reset_index(drop=True)
         families = role_file.families(frame, wanted)
+        findings = [finding for finding in findings if finding["code"] not in audit.OF_DATASETS]
+        findings += audit.of_datasets(selected, trained, families)
     selection, chosen, found = _selection(frame if not options.select.startswith("last_n") else _of(frame, options), options)
     warnings += found
 
     scores = tables.summary(selected)
+    scores.attrs["metric"] = options.metric
     warnings += _run_warnings(scores)
     full = tables.matrix(scores).reindex(frame["algorithm"].unique())[[name for name in wanted if name in set(scores["dataset"])]]
     whole, lost = _complete(full, wanted, options)
@@ -133,6 +137,8 @@ def analyse(
         sets = {"as asked": whole} | ({"strict": strict} if strict and strict != whole and set(strict) <= set(whole) else {})
         spread = {"frame": frame, "selected": selected, "sets": sets, "suspects": _suspects(findings), "last": last}
         parts |= _compare(results, full * (-1 if options.lower else 1), compared, options, families, spread, warnings)
+        if options.lower:
+            _as_measured(results)
     results["verdict"] = words.sentences(results)
     results["warnings"] = words.with_cures(warnings)
     results["versions"] = report.versions()
@@ -151,20 +157,21 @@ def _compare(
         results["missing_cells"] = missing_cells.skillings_mack(full, draws=options.permutations, seed=options.seed)
     if m:
         results["these_datasets"] = these_datasets.tests(compared, options, complete)
+        warnings += these_datasets.findings(results["these_datasets"]["floors"], options.alpha) if results["these_datasets"] else []
     if m and not complete:
         text = "runs are not resampled, nor compared over all datasets at once: that needs every run on every dataset"
         warnings.append(_warning("INCOMPLETE", text))
     if m == 1:
         warnings.append(_warning("ONE_BLOCK", "one dataset is one block: no test over datasets is possible"))
     if m > 1:
-        blocks = {name: families[name] for name in matrix} if families else {}
-        found, p, more = new_datasets.tests(matrix, options, blocks, results["rope"], compared)
+        related = {name: families[name] for name in matrix} if families else {}
+        found, p, more = new_datasets.tests(matrix, options, related, results["rope"], compared)
         results |= found
-        firm, fragile, intervals = new_datasets.firmness(matrix, compared, options, complete)
+        firm, fragile, intervals = new_datasets.firmness(matrix, compared, options, complete, related)
         results |= firm
         warnings += more + fragile
-        results["multiverse"] = choices.multiverse(options=options, **spread)
-        results["pairs"] = _with_firmness(results)
+        results["multiverse"] = choices.multiverse(options=options, families=related, **spread)
+        results["pairs"] = new_datasets.with_firmness(results)
         parts |= {"pairs": results["pairs"], "p": p, "p_name": "permutation test, single step over all pairs", "stability": intervals}
     these = results["these_datasets"]
     if options.question == "these-datasets" and these and these["pairs"] is not None:
@@ -178,28 +185,16 @@ def _compare(
     return parts
 
 
-def _with_firmness(results: dict) -> "pd.DataFrame":
-    """The pairs with how often each is significant: stability_share (of run resamples), multiverse_i_better, _j_better, _specifications."""
-    pair, table = new_datasets.PAIR, results["pairs"]
-    if results["stability"]:
-        shares = results["stability"]["pairs"].rename(columns={"significant": "stability_share"})
-        table = table.join(shares.set_index(pair)[["stability_share"]], on=pair)
-    counts = results["multiverse"]["pairs"].set_index(pair)[["specifications", "i_better", "j_better"]]
-    table = table.join(counts.add_prefix("multiverse_"), on=pair)
-    these = results["these_datasets"]
-    if these and these["pairs"] is not None:
-        runs = these["pairs"].set_index(pair)[["cliffs_delta", "a12", "p_holm"]].rename(columns={"p_holm": "p_these_datasets_holm"})
-        table = table.join(runs, on=pair)
-    return table
-
-
-def _without_failed(frame: "pd.DataFrame", options: Options, roles: "pd.DataFrame | None") -> "tuple[pd.DataFrame, list[dict]]":
-    if options.missing == "drop":
-        return failures.drop(frame)
-    if options.missing == "floor":
-        return failures.floor(frame, {} if roles is None else roles.set_index("dataset")["chance"].dropna().to_dict())
-    failures.refuse(frame)
-    return frame, []
+def _as_measured(results: dict) -> None:
+    """Scores that were negated for the tests, since lower is better, as they were; differences stay positive where i is better."""
+    if results["these_datasets"]:
+        cells = results["these_datasets"]["intervals"]
+        results["these_datasets"]["intervals"] = cells.assign(mean=-cells["mean"], low=-cells["high"], high=-cells["low"])
+    for name in ("runs_resampled", "runs_and_datasets_resampled") if results["stability"] else ():
+        table = results["stability"][name]
+        sign = 1 - 2 * table["quantity"].isin(["mean", "iqm"])
+        low, high = (table[["low", "high"]].mul(sign, axis=0).agg(which, axis=1) for which in ("min", "max"))
+        results["stability"][name] = table.assign(value=sign * table["value"], low=low, high=high)
 
 
 def _of(frame: "pd.DataFrame", options: Options) -> "pd.DataFrame":

@@ -20,6 +20,7 @@ FEWEST_DATASETS = 3  # on which equal scores of two runs are no chance
 FEWEST_ALGORITHMS = 5  # with fewer, rank correlations above 0.7 are common by chance
 OUTLIER = 10.0  # robust z
 CORRELATED = 0.7
+OF_DATASETS = ("IN_DISTRIBUTION", "DEPENDENT_BLOCKS", "FEW_BLOCKS")
 
 
 def audit(
@@ -41,8 +42,12 @@ def audit(
         found += selected_on_test(selected, last)
     if table is not None:
         found += [*printed.table_mismatch(selected, table), *printed.hidden_runs(selected, table)]
-    found += [*printed.granularity(selected, sizes or {}), *in_distribution(selected, training_data or {})]
-    return [*found, *dependent_blocks(selected, families or {}), *few_blocks(selected, families or {})]
+    return [*found, *printed.granularity(selected, sizes or {}), *of_datasets(selected, training_data or {}, families or {})]
+
+
+def of_datasets(selected: "pd.DataFrame", training_data: Mapping[str, Iterable[str]], families: Mapping[str, str]) -> list[dict]:
+    """The findings about the datasets compared: OF_DATASETS."""
+    return [*in_distribution(selected, training_data), *dependent_blocks(selected, families), *few_blocks(selected, families)]
 
 
 def duplicate_runs(selected: "pd.DataFrame") -> list[dict]:
@@ -184,13 +189,32 @@ def in_distribution(selected: "pd.DataFrame", training_data: Mapping[str, Iterab
 
 
 def mixed_scales(selected: "pd.DataFrame") -> list[dict]:
-    """MIXED_SCALES: all scores of some runs are at most 1, as fractions are, and others have higher ones, as percent."""
+    """MIXED_SCALES: all scores of some runs are at most 1, as fractions are, and others have higher ones, as percent; or all of some
+    datasets are; or single ones where the median of the dataset is above 10. Zeros are the same in both.
+    """
+    selected = selected[selected["value"] != 0]
     small = selected.groupby(RUN, sort=False)["value"].max() <= 1
     low, high = (small.index[mask].unique("algorithm").tolist() for mask in (small, ~small))
     if not low or not high:
-        return []
+        return _fractions_among_percent(selected)
     text = f"fractions and percent in one metric? Scores of {printed.listed(low)} stay within 1, those of {printed.listed(high)} do not"
     return [{"code": "MIXED_SCALES", "text": text, "fractions": low, "percent": high}]
+
+
+def _fractions_among_percent(selected: "pd.DataFrame") -> list[dict]:
+    by_dataset = selected.groupby("dataset", sort=False)["value"]
+    small = by_dataset.max() <= 1
+    low, stray = small.index[small].tolist(), selected[(selected["value"] <= 1) & (by_dataset.transform("median") > 10)]
+    texts = []
+    if low and not small.all():
+        texts.append(
+            f"all scores on {printed.listed(low)} stay within 1, those on other datasets do not: the rope means another thing there"
+        )
+    if len(stray):
+        texts.append(
+            "too small beside the others: " + printed.listed(f"{r.algorithm} run {r.run} on {r.dataset}" for r in stray.itertuples())
+        )
+    return [{"code": "MIXED_SCALES", "text": f"fractions and percent in one metric? {text}"} for text in texts]
 
 
 def dependent_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> list[dict]:

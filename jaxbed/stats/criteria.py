@@ -144,9 +144,10 @@ def validation(frame: "pd.DataFrame", metric: str, rule: str) -> "pd.DataFrame":
 def _groups(frame: "pd.DataFrame", rule: str, counts: bool = False) -> "pd.DataFrame":
     """algorithm, run, epoch, aligned, conflicting (fractions), n_aligned, n_conflicting on the validation split, where both are known."""
     parts = []
-    for name in ("aligned", "conflicting"):
-        part = validation(frame, name, rule)[[*RUN, "epoch", "value", "n_total"]]
-        part = part.assign(value=part["value"] / (100 if (part["value"] > 1).any() else 1))
+    rows = {name: validation(frame, name, rule)[[*RUN, "epoch", "value", "n_total"]] for name in ("aligned", "conflicting")}
+    scale = 100 if any((part["value"] > 1).any() for part in rows.values()) else 1  # of both: 0.9 % of conflicting images is no fraction
+    for name, part in rows.items():
+        part = part.assign(value=part["value"] / scale)
         if counts and part["n_total"].isna().any():
             raise ValueError(
                 f"{rule} needs n_total, the number of images, in the rows of {name!r} on the validation split; or use ac_score"

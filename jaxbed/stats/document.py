@@ -73,7 +73,7 @@ def _scores(analysis: "Analysis", figures: dict) -> "Section":
     found = [("Scores", pd.DataFrame(rows))] + [("Runs", counts)] * (scores["n"].nunique() > 1)
     if results["these_datasets"]:
         cells = results["these_datasets"]["intervals"]
-        found.append((f"t intervals of the means, {1 - results['alpha']:.0%}", _rounded(_turned(cells, results))))
+        found.append((f"t intervals of the means, {1 - results['alpha']:.0%}", _rounded(cells)))
     return html.Section("Scores", text, found, _of(figures, "runs"))
 
 
@@ -86,7 +86,7 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
     friedman, pairs = results["friedman"], results["pairs"]
     moment, classic = friedman["f_degrees_of_freedom_moment"], friedman["f_degrees_of_freedom_iman_davenport"]
     quade, degrees_of_quade = results["quade"], ", ".join(map(str, results["quade"]["f_degrees_of_freedom"]))
-    few = friedman["blocks"] < FEW_BLOCKS  # approximations are rough there, and only the headline is shown
+    few = friedman["families"] or friedman["blocks"] < FEW_BLOCKS  # approximations are rough there, and only the headline is shown
     omnibus = pd.DataFrame(
         [
             (f"permutation ({friedman['p_method']}), the headline", friedman["chi2"], "", friedman["p"]),
@@ -98,8 +98,14 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
         columns=["test", "statistic", "d.o.f.", "p"],
     )[: 1 if few else None]
     ranks = pd.DataFrame(friedman["mean_ranks"].items(), columns=["algorithm", "mean rank"]).sort_values("mean rank", kind="stable")
-    p = [name for name in pairs if name.startswith("p_") and name not in ("p_z", "p_conover", "p_wilcoxon", "p_pratt", "p_sign")]
-    effects = ["rank_difference", "hodges_lehmann", "rank_biserial", "wins_i", "ties", "wins_j"]
+    rough = ("p_nemenyi", "p_z_holm", "p_conover_holm") if few else ()
+    p = [
+        name
+        for name in pairs
+        if name.startswith("p_") and name not in rough and name not in ("p_z", "p_conover", "p_wilcoxon", "p_pratt", "p_sign")
+    ]
+    interval = [name for name in ("rank_difference_low", "rank_difference_high") if name in pairs]
+    effects = ["rank_difference", *interval, "hodges_lehmann", "rank_biserial", "wins_i", "ties", "wins_j"]
     found = [
         ("Do they differ at all?", omnibus),
         ("Mean ranks, 1 = best", ranks),
@@ -113,14 +119,21 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
     if results["baseline_comparisons"] is not None:
         against = results["baseline_comparisons"]
         columns = [*PAIR, "rank_difference", "hodges_lehmann", "p_permutation", "p_z_holm", "p_wilcoxon_holm", "p_sign_holm"]
+        columns = [name for name in columns if name not in rough]
         found.insert(2, (f"All against {results['baseline']}, adjusted for these comparisons", against[columns]))
     if results["paper"]:
         published = pd.DataFrame(results["paper"]["nemenyi"]).rename_axis("p").reset_index()
         found.insert(0, (f"As published: F = {results['paper']['f']:.6f}, p = {results['paper']['p']:.4g}; Nemenyi", published))
     floors = "; ".join(f"{name.replace('_', ' ')} {p:.2g}" for name, p in results["floors"].items())
+    blocks = (
+        f"{friedman['blocks']} families of datasets are the blocks of the permutation test. All other tests here, the posteriors and the "
+        "power take every dataset for separate evidence and are too sure: do not quote them."
+        if friedman["families"]
+        else "Every dataset is one block with one mean over runs for each algorithm; runs are not blocks, for they repeat what is peculiar "
+        "to the dataset."
+    )
     text = [
-        "Every dataset is one block with one mean over runs for each algorithm; runs are not blocks, for they repeat what is peculiar to "
-        f"the dataset. Smallest p that the tests can give here: {floors}.",
+        f"{blocks} Smallest p that the tests can give here: {floors}.",
         f"A negative rank difference means that i is better; a positive shift (Hodges-Lehmann) too. Rope: {results['rope']:g}.",
     ]
     title = "Would they differ on another dataset?"
@@ -176,7 +189,7 @@ def _these_datasets(results: dict) -> "Section":
     from jaxbed.stats import html
 
     these = results["these_datasets"]
-    found = [("Kruskal-Wallis on each dataset; p by permutation, Holm over datasets", these["datasets"])]
+    found = [(f"{these['datasets']['test'].iloc[0]} on each dataset; p by permutation, Holm over datasets", these["datasets"])]
     if these["pairs"] is not None:
         found.append(("All datasets at once, runs divided anew; differences i - j in std of runs, positive = i better", these["pairs"]))
     found += [("Dunn, pairs on each dataset", these["dunn"]), ("Does a run of i beat a run of j?", these["improvement"])]
@@ -217,13 +230,6 @@ def _epochs(analysis: "Analysis", figures: dict) -> "Section":
 
     text = [f"Epoch selection: {analysis.results['selection']['text']}."]
     return html.Section("Epochs", text, [("Chosen epochs", _rounded(analysis.chosen))], _of(figures, "epochs"))
-
-
-def _turned(cells: "pd.DataFrame", results: dict) -> "pd.DataFrame":
-    """Intervals of negated scores, where lower is better, as scores again."""
-    if not results["lower_is_better"]:
-        return cells
-    return cells.assign(mean=-cells["mean"], low=-cells["high"], high=-cells["low"])
 
 
 def _rounded(table: "pd.DataFrame") -> "pd.DataFrame":

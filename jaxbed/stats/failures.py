@@ -14,6 +14,16 @@ RUN = ["algorithm", "run"]
 POLICIES = ("drop", "floor", "fail")
 
 
+def apply(frame: "pd.DataFrame", policy: str, chance: dict[str, float]) -> "tuple[pd.DataFrame, list[dict]]":
+    """The records by one of POLICIES, and the runs that failed; `chance` of each dataset, for floor."""
+    if policy == "drop":
+        return drop(frame)
+    if policy == "floor":
+        return floor(frame, chance)
+    refuse(frame)
+    return frame, []
+
+
 def find(frame: "pd.DataFrame") -> "pd.DataFrame":
     """algorithm, run, epoch, status: the runs that diverged or were truncated, and the first epoch (NaN without epochs) marked so."""
     bad = frame[frame["status"].isin(["diverged", "truncated"])]
@@ -78,4 +88,4 @@ def words(failed: list[dict], policy: str) -> str:
     names = ", ".join(f"{run['algorithm']} run {run['run']} ({run['status']})" for run in failed)
     if policy == "drop":
         return f"left out because they failed: {names}. The means flatter these algorithms"
-    return f"counted as guessing because they failed: {names}"
+    return f"counted as guessing (as 0 where --roles gives no chance) because they failed: {names}"

@@ -4,6 +4,7 @@ Brings together `ranks`, `permutation`, `pairwise`, `bayes`, `bradley_terry`, `p
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 PAIR = ["algorithm_i", "algorithm_j"]
 RESAMPLES = 2000  # of runs
 FEWER_RESAMPLES = 500  # where each takes a call
+FEWER_DRAWS = 20_000  # where many tables are tested
+BY_BLOCKS = ("friedman_exact", "permutation_pairs", "permutation_baseline")  # tests that count families where they are known
 APPROXIMATE = 0.2  # relative difference of two p-values that is worth a word
 
 
@@ -44,14 +47,14 @@ def tests(
         friedman |= {"p": found.p, "p_method": found.method, "p_standard_error": found.standard_error}
     friedman |= {"draws": found.draws, "seed": found.seed, "blocks": found.blocks, "families": families or None}
     n, m = matrix.shape
-    warnings += _approximate(friedman, n) + _floors(n, found.blocks, options.alpha, options.baseline is not None)
+    warnings += _approximate(friedman, n) + _floors(n, m, found.blocks, options.alpha, options.baseline is not None)
     std = None if compared is None else compared.groupby(["algorithm", "dataset"])["value"].std().unstack()
     abilities, wins, more = _bradley_terry(matrix, options.seed, rope, std)
     warnings += more
     results = {
         "friedman": friedman,
         "quade": ranks.quade(matrix),
-        "floors": permutation.smallest_p(n, found.blocks),
+        "floors": _smallest_p(n, m, found.blocks),
         "nemenyi": {
             "test": "Nemenyi, all pairs, studentized range with infinite degrees of freedom",
             "critical_difference": ranks.critical_difference(n, m, options.alpha),
@@ -68,20 +71,22 @@ def tests(
 
 
 def firmness(
-    matrix: "pd.DataFrame", compared: "pd.DataFrame", options: Options, complete: bool
+    matrix: "pd.DataFrame", compared: "pd.DataFrame", options: Options, complete: bool, families: Mapping[str, str]
 ) -> "tuple[dict, list[dict], pd.DataFrame | None]":
     """Would the answer stand with other runs, without one algorithm or dataset, and with how many datasets would it come out?
 
     `compared` holds the selected scores, higher is better. Pairs are judged by Nemenyi here (a single one exactly), comparisons with the
-    baseline by z with Holm's adjustment. Returns results by name, the warnings POOL and FRAGILE, and bootstrap.intervals (None where a
-    run lacks a dataset).
+    baseline by z with Holm's adjustment. Both take datasets for independent: with families, pairs are judged by the permutation test that
+    counts families, and no share of run resamples is given. Returns results by name, the warnings POOL and FRAGILE, and
+    bootstrap.intervals (None where a run lacks a dataset).
     """
     results, warnings, intervals = {}, [], None
-    algorithms_out = sensitivity.without_each_algorithm(matrix, nemenyi, options.alpha)
-    datasets_out = sensitivity.without_each_dataset(matrix, nemenyi, options.alpha)
+    test = partial(_by_families, families=families, seed=options.seed) if families else nemenyi
+    algorithms_out = sensitivity.without_each_algorithm(matrix, test, options.alpha)
+    datasets_out = sensitivity.without_each_dataset(matrix, test, options.alpha)
     warnings += sensitivity.findings(algorithms_out, datasets_out)
     results["sensitivity"] = {
-        "test": "Nemenyi, of two algorithms exact",
+        "test": "permutation, families as blocks" if families else "Nemenyi, of two algorithms exact",
         "without_each_algorithm": algorithms_out,
         "without_each_dataset": datasets_out,
         "friedman_without_each_dataset": sensitivity.omnibus_without_each_dataset(matrix) if matrix.shape[1] > 2 else None,
@@ -94,23 +99,48 @@ def firmness(
             bootstrap.intervals(compared, resamples),
             bootstrap.stability(resamples, None if len(matrix) > 2 else nemenyi, options.alpha, FEWER_RESAMPLES),
         )
-        warnings += bootstrap.findings(stability)
+        warnings += [] if families else bootstrap.findings(stability)
         results["stability"] = {
             "resamples": RESAMPLES,
             "seed": options.seed,
             "runs_resampled": intervals,
             "runs_and_datasets_resampled": bootstrap.intervals(compared, both),
             "differences": bootstrap.differences(compared, both),
-            "pairs": stability,
-            "baseline_comparisons": _control_stability(resamples, options),
+            "pairs": None if families else stability,
+            "baseline_comparisons": None if families else _control_stability(resamples, options),
         }
     results["power"] = _power(compared, options) if (matrix.round(ranks.DECIMALS).std() > 0).sum() > 1 else None
     return results, warnings, intervals
 
 
+def with_firmness(results: dict) -> "pd.DataFrame":
+    """The pairs with how firm each is: rank_difference_low, _high (95 %, datasets and runs resampled), how often it is significant
+    (stability_share of the run resamples, multiverse_i_better, _j_better of _specifications), and the answer for these datasets.
+    """
+    pair, table = PAIR, results["pairs"]
+    if results["stability"]:
+        interval = results["stability"]["differences"].set_index(pair)[["rank_difference_low", "rank_difference_high"]]
+        place = list(table).index("rank_difference") + 1
+        table = table.join(interval, on=pair)[[*table.columns[:place], *interval.columns, *table.columns[place:]]]
+    if results["stability"] and results["stability"]["pairs"] is not None:
+        shares = results["stability"]["pairs"].rename(columns={"significant": "stability_share"})
+        table = table.join(shares.set_index(pair)[["stability_share"]], on=pair)
+    counts = results["multiverse"]["pairs"].set_index(pair)[["specifications", "i_better", "j_better"]]
+    table = table.join(counts.add_prefix("multiverse_"), on=pair)
+    these = results["these_datasets"]
+    if these and these["pairs"] is not None:
+        runs = these["pairs"].set_index(pair)[["cliffs_delta", "a12", "p_holm"]].rename(columns={"p_holm": "p_these_datasets_holm"})
+        table = table.join(runs, on=pair)
+    return table
+
+
 def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
     """p [n, n] of ranks.nemenyi; exact for two algorithms, where Nemenyi's is too small."""
     return ranks.nemenyi(matrix) if len(matrix) > 2 else permutation.test(matrix).pairs
+
+
+def _by_families(matrix: "pd.DataFrame", families: Mapping[str, str], seed: int) -> "pd.DataFrame":
+    return permutation.test(matrix, families=families, draws=FEWER_DRAWS, seed=seed).pairs
 
 
 def control(matrix: "pd.DataFrame", baseline: str) -> "pd.DataFrame":
@@ -168,9 +198,9 @@ def _control_stability(resamples: bootstrap.Resamples, options: Options) -> "pd.
     import numpy as np
     import pandas as pd
 
-    if options.baseline is None:
-        return None
     n, m = resamples.means.shape[1:]
+    if options.baseline is None or n == 2:  # of two algorithms the one pair is tested exactly
+        return None
     means, place = bootstrap.rank(resamples.means).mean(axis=2), resamples.algorithms.index(options.baseline)
     z = np.abs(np.delete(means, place, axis=1) - means[:, [place]]) / np.sqrt(n * (n + 1) / (6 * m))
     share = power.holm_rejects(z[:, :, None], options.alpha)[:, :, 0].mean(axis=0)
@@ -201,7 +231,12 @@ def _approximate(friedman: dict, n: int) -> list[dict]:
     return [{"code": "APPROX", "text": f"the F approximation gives p = {f:.3g}, {friedman['p_method']} {p:.3g}"}]
 
 
-def _floors(n: int, blocks: int, alpha: float, with_baseline: bool) -> list[dict]:
+def _smallest_p(n: int, m: int, blocks: int) -> dict[str, float]:
+    """permutation.smallest_p; of the tests that take no families that for all m datasets."""
+    return permutation.smallest_p(n, m) | {name: p for name, p in permutation.smallest_p(n, blocks).items() if name in BY_BLOCKS}
+
+
+def _floors(n: int, m: int, blocks: int, alpha: float, with_baseline: bool) -> list[dict]:
     words = {
         "friedman_exact": "Friedman's test",
         "permutation_pairs": "the permutation test of all pairs",
@@ -210,7 +245,7 @@ def _floors(n: int, blocks: int, alpha: float, with_baseline: bool) -> list[dict
         "wilcoxon_holm_pairs": "Wilcoxon + Holm over all pairs",
         "wilcoxon_holm_baseline": "Wilcoxon + Holm against the baseline",
     }
-    floors = permutation.smallest_p(n, blocks)
+    floors = _smallest_p(n, m, blocks)
     high = {words[name]: p for name, p in floors.items() if name in words and p >= alpha and (with_baseline or "baseline" not in name)}
     if not high:
         return []

@@ -20,6 +20,7 @@ class Options(NamedTuple):
     datasets: str = "all"
     exclude: tuple[str, ...] = ()
     missing: str = "fail"
+    paired: bool = False  # run k of all algorithms shares its start
     baseline: str | None = None
     alpha: float = 0.05
     rope: float | None = None  # in the unit of the metric; None: one point
@@ -91,6 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument(
         "--missing", default=default.missing, choices=failures.POLICIES, help="failed runs: leave out, count as chance, refuse"
     )
+    runs.add_argument(
+        "--paired", action="store_true",
+        help="run k of all algorithms shares its start: on each dataset Friedman with runs as blocks; all else stays on the safe side",
+    )  # fmt: skip
     runs.add_argument("--table", metavar="CSV", help="a printed table algorithm,dataset,mean,std to check against the runs")
     runs.add_argument("--last-scores", metavar="CSV", help="scores of the same runs averaged over their last epochs, for the audit")
     test = parser.add_argument_group("the tests")

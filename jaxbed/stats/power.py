@@ -69,7 +69,8 @@ def curves(
     """Power with 2 to `largest` datasets: columns test, algorithm_i, algorithm_j, datasets, power.
 
     test is 'friedman' (any difference; no pair), 'nemenyi' (every pair) or 'control_holm' (every algorithm against `baseline`, z on mean
-    ranks with Holm's correction; only where a baseline is given). Finding a difference counts in the true direction alone.
+    ranks with Holm's correction; only where a baseline is given). For two algorithms each is the sign test.
+    Finding a difference counts in the true direction alone.
     """
     import numpy as np
     import pandas as pd
@@ -83,16 +84,21 @@ def curves(
     sums = ranked.cumsum(axis=2)[:, :, 1:]  # [B, n, largest - 1] with the first 2, 3, ... datasets
     datasets = np.arange(2, largest + 1)
     error = np.sqrt(n * (n + 1) * datasets / 6)  # of a difference of rank sums
-    found = {("friedman", "", ""): _friedman_power(sums, datasets, alpha)}
-    critical = stats.studentized_range.ppf(1 - alpha, n, np.inf) / math.sqrt(2)
+    if n > 2:
+        critical = stats.studentized_range.ppf(1 - alpha, n, np.inf) / math.sqrt(2) * error
+        found = {("friedman", "", ""): _friedman_power(sums, datasets, alpha)}
+    else:
+        critical = _lead_of_sign_test(datasets, alpha)
+        found = {("friedman", "", ""): (np.abs(sums[:, 0] - sums[:, 1]) > critical).mean(axis=0)}
     for i, j in combinations(model.effects.index, 2):
         lead = sums[:, names.index(j)] - sums[:, names.index(i)]
-        found["nemenyi", i, j] = (np.sign(effects[i] - effects[j]) * lead > critical * error).mean(axis=0)
+        found["nemenyi", i, j] = (np.sign(effects[i] - effects[j]) * lead > critical).mean(axis=0)
     if baseline is not None:
         others = [name for name in model.effects.index if name != baseline]
         lead = sums[:, [names.index(baseline)]] - sums[:, [names.index(name) for name in others]]
         truth = np.sign(effects[others].to_numpy() - effects[baseline])[:, None]
-        right = (holm_rejects(np.abs(lead) / error, alpha) & (truth * lead > 0)).mean(axis=0)
+        rejected = holm_rejects(np.abs(lead) / error, alpha) if n > 2 else np.abs(lead) > critical
+        right = (rejected & (truth * lead > 0)).mean(axis=0)
         found |= {("control_holm", name, baseline): power for name, power in zip(others, right, strict=True)}
     frames = [
         pd.DataFrame({"test": test, "algorithm_i": i, "algorithm_j": j, "datasets": datasets, "power": power})
@@ -167,6 +173,15 @@ def holm_rejects(z: "np.ndarray", alpha: float) -> "np.ndarray":
     rejected = np.empty_like(passed)
     np.put_along_axis(rejected, order, passed, axis=1)
     return rejected
+
+
+def _lead_of_sign_test(datasets: "np.ndarray", alpha: float) -> "np.ndarray":
+    """Two algorithms: wins less losses beyond which the exact sign test is significant [M]; all of them where it cannot be."""
+    import numpy as np
+    from scipy import stats
+
+    losses = (2 * stats.binom.cdf(np.arange(datasets.max())[:, None], datasets, 0.5) < alpha).sum(axis=0)
+    return datasets - 2 * losses
 
 
 def _friedman_power(sums: "np.ndarray", datasets: "np.ndarray", alpha: float) -> "np.ndarray":

@@ -69,6 +69,8 @@ def granularity(selected: "pd.DataFrame", sizes: Mapping[str, int]) -> list[dict
     """GRANULARITY (GRIM): scores that no whole number of right answers gives on n_total images, or where unknown on `sizes`[dataset]."""
     import numpy as np
 
+    if "metric" in selected:
+        selected = selected[selected["metric"] == "accuracy"]  # other measures are no counts of right answers
     size = selected["n_total"].fillna(selected["dataset"].map(dict(sizes)))
     scale = 100.0 if (selected["value"] > 1).any() else 1.0
     found = []

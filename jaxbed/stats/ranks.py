@@ -12,7 +12,6 @@ standard error below).
 """
 
 import math
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -220,32 +219,6 @@ def critical_difference(n: int, m: int, alpha: float = 0.05) -> float:
 def smallest_p(n: int, m: int) -> float:
     """The smallest p Nemenyi can give: one algorithm always best, another always worst. Above alpha, the test cannot find anything."""
     return float(_tail(float(n - 1), n, m))
-
-
-def pairs(matrix: "pd.DataFrame") -> "pd.DataFrame":
-    """Every pair once, with the columns of the dictionary below.
-
-    rank_difference is i - j: negative = i better. wins_i and ties count datasets.
-    """
-    import pandas as pd
-
-    means, p = mean_ranks(matrix), nemenyi(matrix)
-    rounded = matrix.astype(float).round(DECIMALS)
-    rows = []
-    for first, second in combinations(matrix.index, 2):
-        rows.append(
-            {
-                "algorithm_i": first,
-                "algorithm_j": second,
-                "mean_rank_i": means[first],
-                "mean_rank_j": means[second],
-                "rank_difference": means[first] - means[second],
-                "p_nemenyi": p.loc[first, second],
-                "wins_i": int((rounded.loc[first] > rounded.loc[second]).sum()),
-                "ties": int((rounded.loc[first] == rounded.loc[second]).sum()),
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 def _standard_error(n: int, m: int) -> float:

@@ -214,7 +214,8 @@ def _numbers(given: "pd.Series", name: str, source: str) -> "pd.Series":
     numbers = pd.to_numeric(text.where(~empty), errors="coerce").astype("float64")
     bad = numbers.isna() & ~empty
     if bad.any():
-        raise ValueError(f"{source}: {name} {text[bad].iloc[0]!r} in {_first(bad)} is not a number; write it like 0.736")
+        example = {"run": "1", "epoch": "90"}.get(name, "0.736")
+        raise ValueError(f"{source}: {name} {text[bad].iloc[0]!r} in {_first(bad)} is not a number; write it like {example}")
     return numbers
 
 

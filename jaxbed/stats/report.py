@@ -1,5 +1,6 @@
 """What was found, as text for a terminal. Nothing is computed here: all numbers come from `analysis`."""
 
+import shlex
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from jaxbed.stats.analysis import Analysis
 
 WIDTH = 100
+FLAGS = ("lower", "paired")  # options without a value
 MOST = 3  # findings printed of one warning code
 
 
@@ -59,6 +61,8 @@ def friedman_text(result: dict) -> str:
     if result["tie_correction"] == 0:
         return "Friedman: all algorithms tie everywhere, p = 1: no difference."
     text = f"Friedman over {result['blocks']} blocks: {p}; Kendall's W = {result['kendall_w']:.3f}."
+    if result["families"]:
+        return f"{text} Approximate p-values are withheld: they would take the datasets of a family for separate evidence."
     if result["blocks"] < ranks.FEW_BLOCKS:
         return f"{text} Approximate p-values are withheld: fewer than {ranks.FEW_BLOCKS} blocks."
     moment, classic = result["f_degrees_of_freedom_moment"], result["f_degrees_of_freedom_iman_davenport"]
@@ -83,13 +87,14 @@ def command(facts: dict, options: dict) -> str:
     """The call that gives these results again, less --out."""
     from jaxbed.stats.options import Options
 
-    words = ["jaxbed", "stats", *facts["input"]]
-    words += [f"--{name.replace('_', '-')} {facts[name]}" for name in ("roles", "table", "last_scores") if name in facts]
-    words += [f"--exclude {runs}" for runs in options["exclude"]] + ["--lower"] * options["lower"]
+    named = [(name, facts[name]) for name in ("roles", "table", "last_scores") if name in facts]
+    named += [("exclude", runs) for runs in options["exclude"]]
     for name, usual in Options()._asdict().items():
-        if name not in ("exclude", "lower") and options[name] not in (usual, None):
-            words.append(f"--{name.replace('_', '-')} {options[name]}")
-    return " ".join(words)
+        if name not in ("exclude", *FLAGS) and options[name] not in (usual, None):
+            named.append((name, options[name]))
+    words = ["jaxbed", "stats", *facts["input"], *(f"--{name}" for name in FLAGS if options[name])]
+    words += [word for name, value in named for word in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join(words)
 
 
 def versions() -> dict[str, str]:

@@ -22,6 +22,18 @@ ESCAPES = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }
+FRACTIONS = (
+    "accuracy",
+    "aligned",
+    "conflicting",
+    "acc_diff",
+    "ac_score",
+    "worst_group",
+    "group_mean",
+    "cue_accuracy",
+    "shape_bias",
+    "error",
+)
 SMALLEST_P = 1e-12  # 1 - cdf holds no digits below
 
 
@@ -56,8 +68,9 @@ def matrix(scores: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def scale(scores: "pd.DataFrame") -> float:
-    """100 if all means lie in [0, 1], so that fractions print as percent; else 1."""
-    return 100.0 if scores["mean"].between(0, 1).all() else 1.0
+    """100 if they are fractions, which print as percent: a metric of FRACTIONS (in `scores.attrs`) with all means in [0, 1]; else 1."""
+    known = scores.attrs.get("metric", "accuracy") in FRACTIONS
+    return 100.0 if known and scores["mean"].between(0, 1).all() else 1.0
 
 
 def to_csv(frame: "pd.DataFrame", path: str | Path) -> None:

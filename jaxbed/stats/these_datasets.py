@@ -3,9 +3,13 @@
 Brings together the parts of `per_dataset` and the bootstrap of cells. Says nothing about other datasets.
 """
 
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import per_dataset
+from jaxbed.stats import per_dataset, permutation
 from jaxbed.stats.options import Options
 
 if TYPE_CHECKING:
@@ -15,11 +19,12 @@ if TYPE_CHECKING:
 def tests(compared: "pd.DataFrame", options: Options, complete: bool) -> dict | None:
     """Results by name from the selected scores, higher is better; None where every algorithm has one run.
 
-    datasets       per_dataset.test: Kruskal-Wallis on each dataset, p by permutation, Holm over datasets
+    datasets       per_dataset.test: Kruskal-Wallis on each dataset, of paired runs Friedman; p by permutation, Holm over datasets
     dunn           which pairs differ on which dataset
     improvement    Cliff's delta and probability of improvement on each dataset
     pairs          all datasets at once, runs re-divided; None unless every run has all datasets
     baseline_comparisons  the same against the baseline alone
+    floors         the least p, adjusted, that so few runs can give: datasets, pairs, baseline_comparisons
     intervals      t interval of every cell
     """
     if compared.groupby("algorithm")["run"].nunique().max() < 2:
@@ -30,13 +35,44 @@ def tests(compared: "pd.DataFrame", options: Options, complete: bool) -> dict | 
     return {
         "question": "do the algorithms differ on these datasets, had other runs been trained?",
         "seed": options.seed,
-        "datasets": per_dataset.test(compared, **draws),
+        "datasets": per_dataset.test(compared, paired=options.paired, **draws),
         "dunn": per_dataset.dunn(compared),
         "improvement": per_dataset.improvement(compared),
         "pairs": pairs,
         "baseline_comparisons": against,
+        "floors": _floors(compared, options),
         "intervals": per_dataset.intervals(compared, 1 - options.alpha),
     }
+
+
+def smallest_p(sizes: Sequence[int]) -> float:
+    """No p of per_dataset.test or pairs is below this for runs of these numbers: algorithms with equally many may change places.
+
+    0.1 for 3 and 3 runs, 0.0079 for 5 and 5. Times the number of comparisons, the least p after Holm.
+    """
+    alike = math.prod(math.factorial(count) for count in Counter(sizes).values())
+    return alike * math.prod(math.factorial(size) for size in sizes) / math.factorial(sum(sizes))
+
+
+def findings(floors: dict, alpha: float) -> list[dict]:
+    """FEW_RUNS: tests that cannot find anything, whatever the scores."""
+    words = {"datasets": "each dataset", "pairs": "all pairs", "baseline_comparisons": "all against the baseline"}
+    high = [f"{words[name]} ({p:.3g})" for name, p in floors.items() if p >= alpha]
+    text = f"so few runs cannot give p < {alpha:g} for other runs on these datasets, whatever the scores: {'; '.join(high)}"
+    return [{"code": "FEW_RUNS", "text": text}] if high else []
+
+
+def _floors(compared: "pd.DataFrame", options: Options) -> dict[str, float]:
+    runs = compared.groupby("algorithm")["run"].nunique()
+    on_datasets = [tuple(counts) for _, counts in compared.groupby(["dataset", "algorithm"])["run"].nunique().groupby("dataset")]
+    families = {"datasets": on_datasets, "pairs": list(combinations(runs, 2))}
+    if options.baseline is not None:
+        families["baseline_comparisons"] = [(count, runs[options.baseline]) for count in runs.drop(options.baseline)]
+    found = {name: min(1.0, len(sizes) * min(map(smallest_p, sizes))) for name, sizes in families.items()}
+    if options.paired:
+        paired = [permutation.smallest_p(len(counts), counts[0])["friedman_exact"] for counts in on_datasets]
+        found["datasets"] = min(1.0, len(paired) * min(paired))
+    return found
 
 
 def p_matrix(pairs: "pd.DataFrame", algorithms: list[str], column: str = "p_holm") -> "pd.DataFrame":

@@ -19,6 +19,7 @@ CURES = {
     "DIVERGED": "Report their number; compare --missing drop with --missing floor.",
     "DUPLICATE_RUN": "Look whether a file was copied; leave the copy out with --exclude.",
     "FEW_BLOCKS": "Add datasets; quote exact p-values only. More runs do not help.",
+    "FEW_RUNS": "Do not read these tests as evidence of equality; train more runs.",
     "FLOOR": "Do not read these tests as evidence of equality; add datasets. More runs do not help.",
     "FRAGILE": "Call these pairs undecided.",
     "FROZEN_RUN": "Look at its training log; train it again or leave it out with --exclude.",
@@ -75,7 +76,8 @@ def _new_datasets(results: dict) -> list[str]:
     blocks = friedman["blocks"]
     asked += f" in {_count(blocks, 'family', 'families')}." if friedman["families"] else "."
     counted = _count(blocks, "family", "families") if friedman["families"] else _count(blocks, "dataset")
-    floor = results["floors"]["permutation_pairs"]
+    floors = results["floors"]
+    floor = min(floors["permutation_pairs"], floors["permutation_baseline"] if baseline is not None else 1.0)
     if floor >= alpha:
         return [
             asked,
@@ -96,7 +98,7 @@ def _new_datasets(results: dict) -> list[str]:
     lines.append(_all_pairs(pairs, all_claims, alpha, len(pairs)))
     lines += _firm(results, claims or all_claims[:3])
     lines += _skillings_mack(results) + _needed(results, claims, all_claims)
-    if len(claims) < n - 1 or len(all_claims) < len(pairs):
+    if len(all_claims) < len(pairs):
         few = f" {counted} are too few to take anything for equality." if blocks < ranks.FEW_BLOCKS else ""
         lines.append(f"A difference that is not shown is not equality.{few}")
     return lines
@@ -110,17 +112,27 @@ def _these_datasets(results: dict) -> list[str]:
     table = these["datasets"]
     differ = table.loc[table["p_holm"] < alpha, "dataset"].tolist()
     named = f": {_listed(differ)}" if 0 < len(differ) < len(table) else ""
+    test = table["test"].iloc[0]
     lines = [
         asked,
-        f"On {len(differ)} of {_count(len(table), 'dataset')} they differ (Kruskal-Wallis by permutation, Holm over datasets){named}.",
+        f"On {len(differ)} of {_count(len(table), 'dataset')} they differ ({test} by permutation, Holm over datasets){named}.",
     ]
-    if these["baseline_comparisons"] is not None:
+    floors = these["floors"]
+    if floors["datasets"] >= alpha:
+        lines = [asked, f"On no dataset can so few runs show a difference{_least(floors['datasets'])}."]
+    if these["baseline_comparisons"] is not None and floors["baseline_comparisons"] < alpha:
         lines += _against(these["baseline_comparisons"], "p_holm", baseline, alpha, " over all datasets together")
-    if these["pairs"] is not None:
+    if these["pairs"] is not None and floors["pairs"] < alpha:
         found = _found(these["pairs"], "p_holm", alpha)
         lines.append(_all_pairs(these["pairs"], found, alpha, len(these["pairs"])))
+    elif these["pairs"] is not None:
+        lines.append(f"No conclusion on pairs: so few runs can show none to differ{_least(floors['pairs'])}. Train more runs.")
     lines.append("This says nothing about other datasets.")
     return lines
+
+
+def _least(p: float) -> str:
+    return f", whatever the scores (smallest possible p = {tables.format_p(p)})"
 
 
 def _as_published(results: dict) -> list[str]:
@@ -187,8 +199,8 @@ def _firm(results: dict, claims: list[tuple]) -> list[str]:
         found, tried = int(row["j_better" if turned else "i_better"]), int(row["specifications"])
         parts = [f"in {found} of {tried} specifications (other rules, runs, datasets, tests)"]
         planned = results["baseline"] in (better, worse)
-        if stability:
-            table = stability["baseline_comparisons" if planned else "pairs"]
+        if stability and stability["pairs"] is not None:
+            table = stability["baseline_comparisons" if planned and len(pairs) > 1 else "pairs"]
             share = table.loc[_is_pair(table, better, worse), "significant"].iloc[0]
             parts.insert(0, f"in {share:.0%} of resamples of the runs")
         lines.append(f"{better} over {worse} is significant {' and '.join(parts)}.")
@@ -202,7 +214,7 @@ def _firm(results: dict, claims: list[tuple]) -> list[str]:
 def _needed(results: dict, claims: list[tuple], all_claims: list[tuple]) -> list[str]:
     """Datasets for 80 % power: the best algorithm against the baseline, or against the second."""
     power, baseline, m = results["power"], results["baseline"], len(results["datasets"])
-    if power is None:
+    if power is None or results["friedman"]["families"]:  # it takes datasets for independent
         return []
     order = sorted(results["friedman"]["mean_ranks"].items(), key=lambda item: (item[1], item[0]))
     better, other = (order[0][0], order[1][0]) if baseline is None or order[0][0] == baseline else (order[0][0], baseline)
