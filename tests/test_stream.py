@@ -216,7 +216,7 @@ def stored(folder, target, form, side_px=0):
     for part, rows in enumerate((range(7), range(7, 15))):
         path = target / f"part-{part:05d}-of-00002.array_record"
         sums[path.name] = records.write_part(path, (contents[row] for row in rows))
-    records.finish(target, form, side_px, names, labels, classes, sums)
+    records.finish(target, form, side_px, names, labels, classes, sums, {})
     return target
 
 

@@ -33,17 +33,22 @@ class Size(NamedTuple):
 
 def open_place(place: str, size: Size, corrupt: str = "fail", threads: int = 0) -> Pictures:
     """Raises FileNotFoundError or ValueError, naming the place and the cure, for what is not there or cannot be used."""
-    if place.startswith("tfds:"):
-        names, labels, classes, content = _tfds(place)
-    elif (pathlib.Path(place) / "manifest.json").is_file():
+    if (pathlib.Path(place) / "manifest.json").is_file():
         found = records.open_records(pathlib.Path(place))
-        names, labels, classes, content = found.names, found.labels, found.classes, found.source.__getitem__
         if found.format == "uint8":
-            return Pictures(_squares(place, found, size, corrupt, threads), labels, classes, found.side_px)
+            return Pictures(_squares(place, found, size, corrupt, threads), found.labels, found.classes, found.side_px)
+        names, labels, classes, content = found.names, found.labels, found.classes, found.source.__getitem__
     else:
-        names, labels, classes = list_folder(pathlib.Path(place))
-        content = _files(pathlib.Path(place), names)
+        names, labels, classes, content = open_bytes(place)
     return Pictures(_decoded(content, names, size, corrupt, threads), labels, classes)
+
+
+def open_bytes(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
+    """(names, labels, classes, row -> encoded picture) of an image folder or a TFDS data set."""
+    if place.startswith("tfds:"):
+        return _tfds(place)
+    names, labels, classes = list_folder(pathlib.Path(place))
+    return names, labels, classes, _files(pathlib.Path(place), names)
 
 
 def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], classes: tuple[str, ...], threads: int = 0) -> Pictures:

@@ -67,11 +67,19 @@ def write_part(path: pathlib.Path, records: Iterable[bytes]) -> str:
 
 
 def finish(
-    folder: pathlib.Path, form: str, side_px: int, names: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], sums: dict[str, str]
+    folder: pathlib.Path,
+    form: str,
+    side_px: int,
+    names: np.ndarray,
+    labels: np.ndarray,
+    classes: tuple[str, ...],
+    sums: dict[str, str],
+    skipped: dict[str, str],
 ) -> None:
-    """Writes index and manifest; sums holds the SHA-256 of each part by file name, in the order of the rows."""
+    """Writes index and manifest; sums: SHA-256 of each part by file name, in the order of the rows; skipped: reason by picture."""
     np.savez_compressed(folder / "index.npz", name=names, label=labels, classes=np.array(classes))
-    content = {"format": form, "side_px": side_px, "count": len(names), "sha256": {**sums, "index.npz": checksum(folder / "index.npz")}}
+    sums = {**sums, "index.npz": checksum(folder / "index.npz")}
+    content = {"format": form, "side_px": side_px, "count": len(names), "sha256": sums, "skipped": skipped}
     partial = folder / "manifest.partial"
     partial.write_text(json.dumps(content, indent=1) + "\n")
     os.replace(partial, folder / "manifest.json")

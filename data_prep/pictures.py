@@ -1,0 +1,127 @@
+"""A folder of pictures with a folder a class (ImageNet as it is unpacked), or a TFDS data set, to ArrayRecord files.
+
+    python data_prep/pictures.py SOURCE TARGET [--format uint8 --side-px 256] [--parts 64] [--workers 8] [--corrupt skip]
+
+format jpeg keeps the files' bytes; uint8 stores squares (shorter side resized, centre cut), which need no decoding in training: 196 kB a
+picture at 256 px. Every part is written by a process of its own and checked by SHA-256; the same command goes on where it was stopped.
+Pictures that cannot be decoded are an error, or with --corrupt=skip are left out and named in the manifest.
+"""
+
+import argparse
+import functools
+import json
+import multiprocessing
+import os
+import pathlib
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from jaxbed.data import decode, pictures, records
+
+opened = functools.cache(pictures.open_bytes)  # once in every process
+
+
+class Job(NamedTuple):
+    """One part."""
+
+    source: str
+    path: pathlib.Path
+    rows: np.ndarray
+    form: str
+    side_px: int
+    corrupt: str
+
+
+def write(job: Job) -> dict:
+    """Makes one part, unless it is there already, and returns {sha256, rows, skipped}."""
+    facts_path = job.path.with_suffix(".json")
+    if job.path.is_file() and facts_path.is_file():
+        facts = json.loads(facts_path.read_text())
+        if facts["wanted"] == [int(job.rows[0]), int(job.rows[-1])] and records.checksum(job.path) == facts["sha256"]:
+            return facts
+    names, _, _, read = opened(job.source)
+    kept, skipped = [], {}
+
+    def encoded():
+        for row in job.rows:
+            try:
+                content = read(int(row))
+                square = decode.square(content, *((job.side_px, job.side_px) if job.form == "uint8" else (1, 0)))  # jpeg: is it readable?
+            except (OSError, ValueError) as error:
+                if job.corrupt == "fail":
+                    raise ValueError(f"{names[row]} cannot be read ({error}): restore it, or leave it out with --corrupt=skip") from error
+                skipped[str(names[row])] = str(error)
+                continue
+            kept.append(int(row))
+            yield square.tobytes() if job.form == "uint8" else content
+
+    digest = records.write_part(job.path, encoded())
+    facts = {"sha256": digest, "rows": kept, "skipped": skipped, "wanted": [int(job.rows[0]), int(job.rows[-1])]}
+    partial = facts_path.with_suffix(".partial")
+    partial.write_text(json.dumps(facts))
+    os.replace(partial, facts_path)
+    return facts
+
+
+def prepare(source: str, target: pathlib.Path, form: str, side_px: int, parts: int, workers: int, corrupt: str) -> None:
+    names, labels, classes, _ = opened(source)
+    target.mkdir(parents=True, exist_ok=True)
+    made = target / "settings.json"
+    settings = {"source": source, "format": form, "side_px": side_px, "parts": parts, "pictures": len(names), "corrupt": corrupt}
+    if made.is_file() and json.loads(made.read_text()) != settings:
+        raise ValueError(f"{target} was begun with other settings ({made.read_text().strip()}): take another folder, or delete it")
+    made.write_text(json.dumps(settings) + "\n")
+    pieces = np.array_split(np.arange(len(names)), min(parts, len(names)))
+    jobs = [
+        Job(source, target / f"part-{i:05d}-of-{len(pieces):05d}.array_record", rows, form, side_px, corrupt)
+        for i, rows in enumerate(pieces)
+    ]
+    facts, done = {}, 0
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(write, job): job for job in jobs}
+        try:
+            for future in as_completed(running):
+                job = running[future]
+                facts[job.path.name] = future.result()
+                done += len(job.rows)
+                print(f"{done:,} of {len(names):,} pictures, {len(facts)} of {len(jobs)} parts", flush=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    facts = {job.path.name: facts[job.path.name] for job in jobs}
+    rows = np.concatenate([np.array(f["rows"], int) for f in facts.values()])
+    skipped = {name: reason for f in facts.values() for name, reason in f["skipped"].items()}
+    sums = {name: f["sha256"] for name, f in facts.items()}
+    records.finish(target, form, side_px if form == "uint8" else 0, names[rows], labels[rows], classes, sums, skipped)
+    for name, reason in skipped.items():
+        print(f"left out: {name} ({reason})")
+    print(f"{target}: {len(rows):,} pictures of {len(classes)} classes in {len(jobs)} files, {len(skipped)} left out")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", help="folder with a folder a class, or tfds:NAME:SPLIT[@DATA_DIR]")
+    parser.add_argument("target", type=pathlib.Path)
+    parser.add_argument("--format", choices=records.FORMATS, default="jpeg")
+    parser.add_argument("--side-px", type=int, default=256, help="of uint8 squares")
+    parser.add_argument("--parts", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--corrupt", choices=("fail", "skip"), default="fail")
+    asked = parser.parse_args(argv)
+    if min(asked.side_px, asked.parts, asked.workers) < 1:
+        parser.error("--side-px, --parts and --workers must be at least 1")
+    try:
+        prepare(asked.source, asked.target, asked.format, asked.side_px, asked.parts, asked.workers, asked.corrupt)
+    except (ValueError, OSError) as error:
+        print(f"pictures: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Scripts that prepare data: restartable, checked, and what they write is what the folder holds."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep import pictures as script
+from jaxbed.data import pictures, records
+from jaxbed.data.pictures import Size
+
+
+@pytest.fixture
+def source(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(12):
+        path = tmp_path / "source" / f"class{i % 3}" / f"{i}.jpeg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (20, 24, 3), np.uint8)).save(path)
+    return tmp_path / "source"
+
+
+def run(source, target, *options):
+    return script.main([str(source), str(target), "--parts", "3", "--workers", "2", *options])
+
+
+def test_jpeg_records_are_the_folder_and_go_on_where_they_stopped(source, tmp_path, capsys):
+    target = tmp_path / "records"
+    assert run(source, target) == 0 and "12 pictures of 3 classes in 3 files, 0 left out" in capsys.readouterr().out
+    plain, found = (pictures.open_place(str(place), Size(16, 16)) for place in (source, target))
+    np.testing.assert_array_equal(found.images.load()[0], plain.images.load()[0])
+    np.testing.assert_array_equal(found.labels, plain.labels)
+    times = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
+    (target / "manifest.json").unlink()
+    (target / "part-00001-of-00003.array_record").write_bytes(b"cut short")
+    assert run(source, target) == 0
+    again = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
+    assert [name for name in times if times[name] != again[name]] == ["part-00001-of-00003.array_record"]
+    np.testing.assert_array_equal(pictures.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.load()[0])
+
+
+def test_squares_and_unreadable_pictures(source, tmp_path, capsys):
+    (source / "class1" / "4.jpeg").write_bytes(b"nothing")
+    assert run(source, tmp_path / "strict", "--format", "uint8", "--side-px", "16") == 2
+    assert "class1/4.jpeg cannot be read" in capsys.readouterr().err and not (tmp_path / "strict" / "manifest.json").exists()
+    target = tmp_path / "squares"
+    assert run(source, target, "--format", "uint8", "--side-px", "16", "--corrupt", "skip") == 0
+    assert "left out: class1/4.jpeg" in capsys.readouterr().out
+    found = records.open_records(target)
+    assert len(found.names) == 11 and "class1/4.jpeg" not in found.names and found.side_px == 16
+    assert list(json.loads((target / "manifest.json").read_text())["skipped"]) == ["class1/4.jpeg"]
+    plain = pictures.open_place(str(source), Size(16, 16), corrupt="skip")
+    rows = np.flatnonzero(plain.images.names != "class1/4.jpeg")
+    np.testing.assert_array_equal(pictures.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.take(rows)[0])
+
+
+def test_a_folder_begun_with_other_settings_is_left_alone(source, tmp_path, capsys):
+    assert run(source, tmp_path / "records") == 0
+    assert run(source, tmp_path / "records", "--format", "uint8") == 2
+    assert "was begun with other settings" in capsys.readouterr().err
+    assert run(tmp_path / "nowhere", tmp_path / "other") == 2
+    assert "is no folder" in capsys.readouterr().err
