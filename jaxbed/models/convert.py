@@ -1,0 +1,91 @@
+"""Weights of torchvision's and timm's ResNets (18, 34, 50), to jaxbed's and back. Both name their layers alike.
+
+conv1 bn1 | layer1..4.<i>.conv1..3 bn1..3 downsample.0 downsample.1 | fc
+stem_conv stem_norm | stage1..4_block<i>: conv1..3 norm1..3 shortcut_conv shortcut_norm | head
+"""
+
+import re
+from typing import Any
+
+import numpy as np
+
+PyTree = Any
+LAYERS = {"conv1": "stem_conv", "bn1": "stem_norm", "fc": "head"}
+WITHIN = {"downsample.0": "shortcut_conv", "downsample.1": "shortcut_norm"}
+NORM = {"weight": ("params", "scale"), "bias": ("params", "bias"), "running_mean": ("stats", "mean"), "running_var": ("stats", "var")}
+
+
+def from_torch(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
+    """(params, batch statistics) of one network, float32. Raises ValueError for a name that no such ResNet has."""
+    trees: dict[str, PyTree] = {"params": {}, "stats": {}}
+    for name, array in state.items():
+        name = name.removeprefix("module.")  # of DataParallel
+        if name.endswith("num_batches_tracked"):
+            continue
+        path, kind, leaf = _ours(name)
+        array = np.asarray(array, np.float32)
+        tree = trees[kind]
+        for part in path:
+            tree = tree.setdefault(part, {})
+        tree[leaf] = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
+    return trees["params"], trees["stats"]
+
+
+def to_torch(params: PyTree, stats: PyTree) -> dict[str, np.ndarray]:
+    """The state dict of one network's parameters and statistics, with the counters that PyTorch expects at 0."""
+    state = {}
+    for kind, tree in (("params", params), ("stats", stats)):
+        for path, leaf in _leaves(tree):
+            array = np.asarray(leaf, np.float32)
+            state[_theirs(path, kind)] = np.ascontiguousarray(array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T)
+    for name in [name for name in state if name.endswith("running_var")]:
+        state[name.replace("running_var", "num_batches_tracked")] = np.zeros((), np.int64)
+    return state
+
+
+def check(params: PyTree, expected: PyTree) -> None:
+    """Raises ValueError, naming the layer, where converted parameters are not those of the network that will use them."""
+    found, wanted = dict(_leaves(params)), dict(_leaves(expected))
+    for path in sorted(set(found) | set(wanted)):
+        if path not in found or path not in wanted:
+            raise ValueError(f"weights: {'/'.join(path)} is {'missing' if path in wanted else 'unknown'}: another depth or stem?")
+        if found[path].shape != wanted[path].shape:
+            shapes = f"{list(found[path].shape)}, and the network has {list(wanted[path].shape)}"
+            raise ValueError(f"weights: {'/'.join(path)} is {shapes}: another width or number of classes?")
+
+
+def _ours(name: str) -> tuple[tuple[str, ...], str, str]:
+    """torch name -> (layers, params or stats, leaf)."""
+    layer, _, leaf = name.rpartition(".")
+    block = re.fullmatch(r"layer([1-4])\.(\d+)\.(conv[1-3]|bn[1-3]|downsample\.[01])", layer)
+    if block:
+        inner = WITHIN.get(block[3], block[3].replace("bn", "norm"))
+        path = (f"stage{block[1]}_block{block[2]}", inner)
+    elif layer in LAYERS:
+        path = (LAYERS[layer],)
+    else:
+        raise ValueError(f"weights: {name!r} is no layer of a torchvision ResNet")
+    if "norm" in path[-1] and leaf in NORM:
+        return path, *NORM[leaf]
+    if "norm" not in path[-1] and (leaf == "weight" or (path == ("head",) and leaf == "bias")):
+        return path, "params", "kernel" if leaf == "weight" else "bias"
+    raise ValueError(f"weights: {name!r} is no array of a torchvision ResNet")
+
+
+def _theirs(path: tuple[str, ...], kind: str) -> str:
+    *layers, leaf = path
+    block = re.fullmatch(r"stage(\d)_block(\d+)", layers[0])
+    if block:
+        inner = {ours: name for name, ours in WITHIN.items()}.get(layers[1], layers[1].replace("norm", "bn"))
+        layer = f"layer{block[1]}.{block[2]}.{inner}"
+    else:
+        layer = {ours: name for name, ours in LAYERS.items()}[layers[0]]
+    if "norm" in layers[-1]:
+        return f"{layer}.{ {value: name for name, value in NORM.items()}[kind, leaf] }"
+    return f"{layer}.{'weight' if leaf == 'kernel' else 'bias'}"
+
+
+def _leaves(tree: PyTree, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], np.ndarray]]:
+    if not isinstance(tree, dict):
+        return [(path, tree)]
+    return [leaf for name, inner in tree.items() for leaf in _leaves(inner, (*path, name))]

@@ -1,0 +1,225 @@
+"""Weights of other frameworks: read without running what the file says, converted to our networks and back."""
+
+import collections
+import io
+import pathlib
+import pickle
+import struct
+import sys
+import zipfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbed.method import apply_net, init_net
+from jaxbed.models import convert, resnet, torch_files
+
+RNG = np.random.default_rng(0)
+KINDS = {np.dtype(np.float32): "FloatStorage", np.dtype(np.int64): "LongStorage", np.dtype(np.float16): "HalfStorage"}
+
+
+class Named:
+    """Pickles as the global `module.name`, without there being one."""
+
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+
+
+class Writer(pickle._Pickler):
+    """Writes what torch.save writes; storages go aside."""
+
+    def __init__(self, file, legacy):
+        super().__init__(file, protocol=2)
+        self.legacy, self.storages = legacy, {}
+
+    def persistent_id(self, value):
+        if not isinstance(value, Storage):
+            return None
+        key = self.storages.setdefault(id(value), (str(len(self.storages)), value))[0]
+        kind = Named("torch", KINDS[value.array.dtype])
+        return ("storage", kind, key, "cpu", value.array.size, *((None,) if self.legacy else ()))
+
+    def save(self, value, save_persistent_id=True):
+        if isinstance(value, Named):
+            return self.write(pickle.GLOBAL + f"{value.module}\n{value.name}\n".encode())
+        if isinstance(value, Tensor):
+            self.save(Named("torch._utils", "_rebuild_tensor_v2"))
+            step = [s // value.view.itemsize for s in value.view.strides]
+            self.save((value.storage, value.offset, value.view.shape, tuple(step), False, collections.OrderedDict()))
+            return self.write(pickle.REDUCE)
+        return super().save(value, save_persistent_id)
+
+
+class Storage:
+    def __init__(self, array):
+        self.array = array
+
+
+class Tensor:
+    def __init__(self, array, storage=None, offset=0):
+        self.view, self.offset = array, offset
+        self.storage = storage or Storage(np.ascontiguousarray(array).ravel())
+
+
+def save(path, content, legacy=False):
+    buffer = io.BytesIO()
+    writer = Writer(buffer, legacy)
+    writer.dump(content)
+    if legacy:
+        keys = [key for key, _ in writer.storages.values()]
+        with path.open("wb") as file:
+            for part in (torch_files.LEGACY, 1001, {"little_endian": True}):
+                pickle.dump(part, file, protocol=2)
+            file.write(buffer.getvalue())
+            pickle.dump(keys, file, protocol=2)
+            for _, storage in writer.storages.values():
+                file.write(struct.pack("<q", storage.array.size) + storage.array.tobytes())
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", buffer.getvalue())
+            for key, storage in writer.storages.values():
+                archive.writestr(f"archive/data/{key}", storage.array.tobytes())
+    return path
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("under", [None, "state_dict", "model"])
+def test_state_dicts_are_read(tmp_path, legacy, under):
+    whole = RNG.normal(size=24).astype(np.float32)
+    shared = Storage(whole)
+    arrays = {"a": RNG.normal(size=(3, 4)).astype(np.float32), "n": np.array(7), "h": np.arange(5, dtype=np.float16)}
+    state = collections.OrderedDict({name: Tensor(array) for name, array in arrays.items()})
+    state["part"] = Tensor(whole[4:16].reshape(3, 4).T, shared, 4)  # a view, transposed
+    state["other"] = Tensor(whole[:2], shared, 0)
+    content = {under: state, "epoch": 3} if under else state
+    found = torch_files.read(save(tmp_path / "weights.pth", content, legacy))
+    assert set(found) == {*arrays, "part", "other"}
+    for name, array in {**arrays, "part": whole[4:16].reshape(3, 4).T, "other": whole[:2]}.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_files_that_call_something_are_refused(tmp_path, legacy):
+    class Call:
+        def __reduce__(self):
+            return (print, ("ran",))
+
+    path = save(tmp_path / "evil.pth", {"a": Call()}, legacy)
+    with pytest.raises(ValueError, match=r"it asks for __builtin__\.print, and only tensors are allowed"):
+        torch_files.read(path)
+    path = save(tmp_path / "large.pth", {"a": Tensor(np.zeros(9, np.float32), Storage(np.zeros(4, np.float32)))}, legacy)
+    with pytest.raises(ValueError, match="a tensor reaches beyond its storage"):
+        torch_files.read(path)
+
+
+def test_files_without_weights_are_an_error(tmp_path):
+    (tmp_path / "text.pth").write_bytes(b"hello")
+    save(tmp_path / "numbers.pth", {"a": 1})
+    with zipfile.ZipFile(tmp_path / "empty.pth", "w") as archive:
+        archive.writestr("readme", "")
+    (tmp_path / "text.safetensors").write_bytes(b"hello there, this is none")
+    for name in ("text.pth", "numbers.pth", "empty.pth", "text.safetensors"):
+        with pytest.raises(ValueError, match=name):
+            torch_files.read(tmp_path / name)
+    content = save(tmp_path / "whole.pth", {"a": Tensor(np.zeros(9, np.float32))}, legacy=True).read_bytes()
+    (tmp_path / "cut.pth").write_bytes(content[:-4])
+    with pytest.raises(ValueError, match="it is cut short"):
+        torch_files.read(tmp_path / "cut.pth")
+
+
+def test_safetensors_are_read(tmp_path):
+    from safetensors.numpy import save_file
+
+    arrays = {"a": RNG.normal(size=(3, 4)).astype(np.float32), "n": np.arange(4)}
+    save_file(arrays, tmp_path / "weights.safetensors")
+    found = torch_files.read(tmp_path / "weights.safetensors")
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+# ResNets
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_there_and_back(depth):
+    net = resnet.Config(depth=depth, width=4).make(7)
+    params, stats = init_net(net, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+    stats = jax.tree.map(lambda x: x + 0.5, stats)
+    state = convert.to_torch(params, stats)
+    again = convert.from_torch(state)
+    convert.check(again[0], params)
+    for a, b in zip(*map(jax.tree.leaves, (again, (params, stats))), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert state["layer2.0.downsample.0.weight"].shape[2:] == (1, 1) and state["conv1.weight"].shape[1:] == (3, 7, 7)
+    assert {name for name in state if name.startswith("fc")} == {"fc.weight", "fc.bias"}
+    assert len([name for name in state if name.endswith("num_batches_tracked")]) == {18: 20, 50: 53}[depth]
+
+
+def test_names_are_torchvisions():
+    """Of ResNet-18: 11,689,512 parameters in 62 arrays, 20 BatchNorms."""
+    net = resnet.Config(depth=18).make(1000)
+    shapes = jax.eval_shape(lambda: init_net(net, jax.random.key(0), jnp.zeros((1, 64, 64, 3))))
+    state = convert.to_torch(*jax.tree.map(lambda x: np.broadcast_to(np.float32(0), x.shape), shapes))
+    learned = {name: array for name, array in state.items() if name.endswith(("weight", "bias"))}
+    assert sum(array.size for array in learned.values()) == 11_689_512 and len(learned) == 62
+    expected = {"conv1.weight": (64, 3, 7, 7), "layer1.0.bn2.running_var": (64,), "layer3.1.conv2.weight": (256, 256, 3, 3)}
+    expected |= {"layer4.0.downsample.1.weight": (512,), "fc.weight": (1000, 512)}
+    assert {name: state[name].shape for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("layer5.0.conv1.weight", "no layer"), ("conv1.bias", "no array"), ("bn1.kernel", "no array"), ("features.0.weight", "no layer")],
+)
+def test_foreign_names_are_an_error(name, message):
+    with pytest.raises(ValueError, match=f"weights: '{name}' is {message} of a torchvision ResNet"):
+        convert.from_torch({name: np.zeros((1, 1, 1, 1))})
+
+
+def test_weights_of_another_network_are_an_error():
+    def params(**options):
+        classes = options.pop("classes", 7)
+        net = resnet.Config(**{"depth": 18, "width": 4, **options}).make(classes)
+        return init_net(net, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))[0]
+
+    for other, message in (
+        ({"classes": 9}, r"head/bias is \[7\], and the network has \[9\]"),
+        ({"depth": 34}, "stage1_block2/conv1/kernel is missing"),
+        ({"stem": "small"}, "stem_conv/kernel is"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert.check(params(), params(**other))
+
+
+def test_pytorch_gives_the_same_logits():
+    """By the peers' network, whose parameters come in torchvision's order within a block."""
+    torch = pytest.importorskip("torch")
+    sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "scripts")]
+    from peers import networks
+
+    theirs = networks.resnet(18, 8, "imagenet", 5).eval()
+    net = resnet.Config(depth=18, width=8).make(5)
+    image = RNG.normal(size=(2, 64, 64, 3)).astype(np.float32)
+    params, stats = init_net(net, jax.random.key(1), image)
+    state = convert.to_torch(params, jax.tree.map(lambda x: x + 0.3, stats))
+    order = ["conv1", "bn1"] + [
+        f"layer{s}.{i}.{layer}"
+        for s in (1, 2, 3, 4)
+        for i in (0, 1)
+        for layer in ("conv1", "bn1", "conv2", "bn2", *(("downsample.0", "downsample.1") if s > 1 and i == 0 else ()))
+    ]
+    names = [name for layer in [*order, "fc"] for name in state if name.rpartition(".")[0] == layer and name.endswith(("weight", "bias"))]
+    names.sort(key=lambda name: ([*order, "fc"].index(name.rpartition(".")[0]), name.endswith("bias")))
+    with torch.no_grad():
+        for parameter, name in zip(theirs.parameters(), names, strict=True):
+            parameter.copy_(torch.from_numpy(state[name]))
+        norms = [module for module in theirs.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+        for norm, layer in zip(norms, [layer for layer in order if "bn" in layer or layer.endswith("downsample.1")], strict=True):
+            norm.running_mean.copy_(torch.from_numpy(state[f"{layer}.running_mean"]))
+            norm.running_var.copy_(torch.from_numpy(state[f"{layer}.running_var"]))
+        expected = theirs(torch.from_numpy(image).permute(0, 3, 1, 2)).numpy()
+    ours = apply_net(net, params, jax.tree.map(lambda x: x + 0.3, stats), image, False)[0]
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
