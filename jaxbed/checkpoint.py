@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import jax
 from orbax.checkpoint import v1 as ocp
 
 PyTree = Any
@@ -94,6 +95,20 @@ class Store:
             raise ValueError(f"checkpoint {self.folder / str(number)} cannot be used: {fault}")
         with self._context():
             return ocp.load(self.folder / str(number), abstract)
+
+    def difference(self, number: int, abstract: PyTree) -> str:
+        """Where the arrays saved under `number` are not those of `abstract`; empty if they fit."""
+        with self._context():
+            stored = ocp.metadata(self.folder / str(number)).metadata
+        found, wanted = (
+            {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in jax.tree.leaves_with_path(tree)}
+            for tree in (stored, abstract)
+        )
+        for name in sorted(found | wanted):
+            if found.get(name) != wanted.get(name):
+                there, here = (str(list(shapes[name])) if name in shapes else "absent" for shapes in (found, wanted))
+                return f"{name} is {there} there and {here} here"
+        return ""
 
     def latest(self, abstract: PyTree) -> tuple[int, PyTree] | None:
         """The newest intact checkpoint and its number, or None. Says which newer ones it had to pass over, and why."""

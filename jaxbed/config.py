@@ -39,6 +39,7 @@ class Train:
     seeds: int = 3  # how many
     first_seed: int = 0  # they are first_seed, first_seed + 1, ...
     sweep: tuple[str, ...] = ()  # e.g. ("optim.lr=0.1,0.01",): all seeds at every value, in one array; see `variants`
+    init_from: str = ""  # WORKDIR:EPOCH of a run with the same networks and seeds, or a file of torchvision ResNet weights
     shared_order: bool = False  # all seeds see the batches of the first: dependent runs, error bars too small
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
     eval: Eval = dataclasses.field(default_factory=Eval)

@@ -32,8 +32,8 @@ from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log
-from jaxbed.program import Program, assemble
-from jaxbed.train import snapshot, stores
+from jaxbed.program import Program, assemble, snapshot
+from jaxbed.train import stores
 from jaxbed.variants import Variant, one
 
 PyTree = Any

@@ -37,6 +37,11 @@ class Feed(NamedTuple):
     image: jax.Array | None = None  # where it is streamed: [S, K, B, H, W, C] uint8, or [K, B, H, W, C] if all seeds see the same
 
 
+def snapshot(run: Run) -> dict:
+    """What an epoch's checkpoint holds."""
+    return {"params": run.state.params, "stats": run.state.stats, "alive": run.alive}
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     info: Info

@@ -3,19 +3,19 @@
 import functools
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import checkpoint, config, parallel
+from jaxbed import checkpoint, config, initial, parallel
 from jaxbed.data import source as sources
 from jaxbed.data import stream
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log, Record
-from jaxbed.program import Feed, Program, Run, assemble
+from jaxbed.program import Feed, Program, Run, assemble, snapshot
 from jaxbed.variants import Variant
 
 PyTree = Any
@@ -26,7 +26,7 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     program = assemble(cfg, variants, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)))
     steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
     resume, epochs = stores(workdir, program.seeds.size, log)
-    step, run = resume.latest(program.abstract) or (0, start(cfg, program))
+    step, run = resume.latest(program.abstract) or (0, start(cfg, program, log.say))
     log.resumed(step, steps) if step else log.parameters(run.state.params)
     lost = sorted(set(range(1, step // steps + 1)) - set(epochs.numbers()))
     if lost:
@@ -85,18 +85,14 @@ def stores(workdir: pathlib.Path, seeds: int, log: Log) -> tuple[checkpoint.Stor
     return checkpoint.Store(folder / "resume", seeds, log.say, keep=2), checkpoint.Store(folder / "epochs", seeds, log.say)
 
 
-def snapshot(run: Run) -> dict:
-    """What an epoch's checkpoint holds."""
-    return {"params": run.state.params, "stats": run.state.stats, "alive": run.alive}
-
-
-def start(cfg: config.Train, program: Program) -> Run:
+def start(cfg: config.Train, program: Program, say: Callable[[str], None] = print) -> Run:
     """The state before the first step."""
     seeds = program.seeds
     rows = order(cfg, program, 0)[:, 0]
     run = program.init(program.arrays, seeds.place(rows, "seed", "data"), seeds.array)
     swept = {name: seeds.place(values, "seed") for name, values in program.hparams.items()}
-    return run.replace(state=run.state.replace(hparams={**run.state.hparams, **swept}))
+    run = run.replace(state=run.state.replace(hparams={**run.state.hparams, **swept}))
+    return initial.load(cfg.init_from, program, run, say) if cfg.init_from else run
 
 
 def order(cfg: config.Train, program: Program, epoch: int) -> np.ndarray:

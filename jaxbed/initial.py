@@ -1,0 +1,79 @@
+"""Parameters to start from: another run's checkpoint (InfoDrop's second phase), or weights of a torchvision ResNet."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from jaxbed import config
+from jaxbed.checkpoint import Store
+from jaxbed.models import convert, torch_files
+from jaxbed.program import Program, Run, snapshot
+
+PyTree = Any
+ENDINGS = (".pth", ".pt", ".bin", ".safetensors")
+
+
+def load(source: str, program: Program, run: Run, say: Callable[[str], None]) -> Run:
+    """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
+
+    source is WORKDIR or WORKDIR:EPOCH, of a run with the same networks and members, seed by seed; or a file of weights, for all seeds.
+    Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
+    """
+    if source.endswith(ENDINGS):
+        return _from_file(pathlib.Path(source), program, run, say)
+    folder, colon, number = source.rpartition(":")
+    workdir = pathlib.Path(folder if colon and number.isdigit() else source)
+    cfg = config.load(workdir)
+    epochs = Store(workdir / "checkpoints" / "epochs", program.seeds.size, say)
+    finished = epochs.numbers()
+    epoch = int(number) if workdir == pathlib.Path(folder) and number.isdigit() else max(finished, default=0)
+    if epoch not in finished:
+        raise ValueError(f"init_from = {source}: {workdir} has finished epochs {_range(finished)}; write {workdir}:EPOCH")
+    abstract = snapshot(program.abstract)
+    if difference := epochs.difference(epoch, abstract):
+        raise ValueError(f"init_from = {source} ({cfg.name}, {cfg.seeds} seeds) has other networks or members than this run: {difference}")
+    found = epochs.load(epoch, abstract)
+    if not np.asarray(found["alive"]).all():
+        raise ValueError(f"init_from = {source}: a seed had become non-finite there; take an earlier epoch")
+    say(f"starting from epoch {epoch} of {workdir}")
+    return run.replace(state=run.state.replace(params=found["params"], stats=found["stats"]))
+
+
+def _range(numbers: list[int]) -> str:
+    return f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+
+
+def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[str], None]) -> Run:
+    if not path.is_file():
+        raise FileNotFoundError(f"init_from = {path}: there is no such file")
+    params, stats = convert.from_torch(torch_files.read(path))
+    fresh: set[str] = set()
+
+    def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
+        flat, used = traverse_util.flatten_dict(given), set()
+        filled = {}
+        for place, leaf in traverse_util.flatten_dict(nets).items():
+            name = place[1:]  # without the network's
+            found = flat.get(name)
+            if found is not None and found.shape == leaf.shape[1:]:
+                used.add(name)
+                leaf = program.seeds.place(np.broadcast_to(found, leaf.shape), "seed")
+            elif name[0] == "head" or not name[0].startswith(("stem", "stage")):  # other classes; a method's own
+                fresh.add("/".join(place))
+            else:
+                has = "lacks it" if found is None else f"has {list(found.shape)}"
+                raise ValueError(f"init_from = {path}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: set net.depth")
+            filled[place] = leaf
+        if unknown := {"/".join(name) for name in set(flat) - used if name[0] != "head"}:
+            raise ValueError(f"init_from = {path}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: set net.depth")
+        return traverse_util.unflatten_dict(filled)
+
+    state = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
+    if len(fresh) == len(jax.tree.leaves((state.params, state.stats))):
+        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run, which need a resnet.Config")
+    say(f"starting from {path}" + (f"; drawn anew: {', '.join(sorted(fresh))}" if fresh else ""))
+    return run.replace(state=state)

@@ -1,0 +1,128 @@
+"""Runs that start from parameters made before: another run's epoch, or a file of weights."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from safetensors.numpy import save_file
+
+from jaxbed import config, parallel, train, variants
+from jaxbed.data import shapes
+from jaxbed.log import Log
+from jaxbed.models import convert, mlp, resnet
+from jaxbed.optim import Optim
+from jaxbed.program import snapshot
+
+SMALL = shapes.Config(train_images=32, val_images=16, test_images=16)
+
+
+def small(method="erm", **changes):
+    return tiny.train_config(method, **{"data": SMALL, "seeds": 2, "epochs": 2, **changes})
+
+
+def started(cfg, said=None):
+    return jax.device_get(train.start(cfg, tiny.program(cfg), (said if said is not None else []).append))
+
+
+def equal(one, other):
+    for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(workdir, snapshots of its two epochs)."""
+    workdir = tmp_path_factory.mktemp("run")
+    cfg = tiny.mlp_config(data=SMALL, epochs=2)
+    config.save(cfg, workdir / "config.json")
+    log = Log(workdir)
+    assert train.train(cfg, variants.one(cfg, cfg.data.open()), workdir, log) == 0
+    program = tiny.program(cfg)
+    store = train.stores(workdir, 2, log)[1]
+    return workdir, [jax.device_get(store.load(epoch, snapshot(program.abstract))) for epoch in (1, 2)]
+
+
+@pytest.mark.parametrize(("suffix", "place"), [("", 1), (":1", 0), (":2", 1)])
+def test_a_run_starts_from_another_ones_epoch(trained, suffix, place):
+    workdir, epochs = trained
+    cfg = tiny.mlp_config(data=SMALL, init_from=f"{workdir}{suffix}")
+    said = []
+    run, fresh = started(cfg, said), started(dataclasses.replace(cfg, init_from=""))
+    equal(run.state.params, epochs[place]["params"])
+    equal((run.state.opt, run.state.step, run.state.memory), (fresh.state.opt, fresh.state.step, fresh.state.memory))
+    assert said == [f"starting from epoch {place + 1} of {workdir}"]
+
+
+def test_training_goes_on_from_there(trained, tmp_path):
+    workdir, epochs = trained
+    cfg = tiny.mlp_config(data=SMALL, epochs=1, init_from=f"{workdir}:2", optim=Optim(rule="adam", lr=1e-5))
+    assert train.train(cfg, variants.one(cfg, cfg.data.open()), tmp_path, Log(tmp_path)) == 0
+    found = train.stores(tmp_path, 2, Log(tmp_path))[1].load(1, snapshot(tiny.program(cfg).abstract))
+    for a, b in zip(*map(jax.tree.leaves, (found["params"], epochs[1]["params"])), strict=True):
+        assert 0 < np.abs(a - b).max() < 1e-4
+
+
+def test_runs_that_do_not_fit_are_an_error(trained, tmp_path):
+    workdir, _ = trained
+    for changes, message in (
+        ({"init_from": f"{workdir}:7"}, "has finished epochs 1 to 2; write .*:EPOCH"),
+        (
+            {"init_from": str(workdir), "net": mlp.Config((9,))},
+            r"members than this run: params/net/head/kernel is \[2, 8, 16\] there and \[2, 9",
+        ),
+        (
+            {"init_from": str(workdir), "seeds": 3, "mesh": parallel.Mesh(seed=1, data=1)},
+            r"members than this run: alive is \[2\] there and \[3\]",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            started(tiny.mlp_config(data=SMALL, **changes))
+    with pytest.raises(FileNotFoundError, match="is no workdir of a run"):
+        started(tiny.mlp_config(data=SMALL, init_from=str(tmp_path)))
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """(file, params, stats) of one network of small()'s kind."""
+    run = started(small())
+    params, stats = (jax.tree.map(lambda x: x[0] + 0.25, tree["net"]) for tree in (run.state.params, run.state.stats))
+    path = tmp_path_factory.mktemp("weights") / "resnet.safetensors"
+    save_file(convert.to_torch(params, stats), path)
+    return path, params, stats
+
+
+@pytest.mark.parametrize(("method", "nets"), [("erm", ["net"]), ("lff", ["biased", "debiased"]), ("sagnet", ["trunk", "content", "style"])])
+def test_all_networks_of_a_method_start_from_a_file(weights, method, nets):
+    path, params, stats = weights
+    run = started(small(method, init_from=str(path)))
+    assert sorted(run.state.params) == sorted(nets)
+    for kind, given in (("params", params), ("stats", stats)):
+        for net in nets:
+            for layer, found in getattr(run.state, kind)[net].items():
+                equal(found, jax.tree.map(lambda x: np.stack([x, x]), given[layer]))
+
+
+def test_a_head_of_other_classes_is_drawn_anew(weights, tmp_path):
+    _, params, stats = weights
+    state = convert.to_torch(params, stats)
+    save_file({**state, "fc.weight": state["fc.weight"][:9], "fc.bias": state["fc.bias"][:9]}, tmp_path / "nine.safetensors")
+    said = []
+    run, fresh = started(small(init_from=str(tmp_path / "nine.safetensors")), said), started(small())
+    equal(run.state.params["net"]["head"], fresh.state.params["net"]["head"])
+    equal(jax.tree.map(lambda x: x[1], run.state.params["net"]["stem_conv"]), params["stem_conv"])
+    assert said[0].endswith("drawn anew: net/head/bias, net/head/kernel")
+
+
+def test_files_that_do_not_fit_are_an_error(weights, tmp_path):
+    path = str(weights[0])
+    for changes, message in (
+        ({"net": resnet.Config(depth=18, width=4, stem="half")}, r"no network here has|the file lacks it"),
+        ({"net": resnet.Config(depth=10, width=8, stem="half")}, r"is \[.*\] here and the file has \[.*\]: set net\.depth"),
+        ({"net": mlp.Config((8,))}, "no network here has parameters"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            started(small(init_from=path, **changes))
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        started(small(init_from=str(tmp_path / "nothing.pth")))
