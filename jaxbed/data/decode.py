@@ -44,7 +44,8 @@ def _fast(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
     import cv2
     import simplejpeg
 
-    image = simplejpeg.decode_jpeg(content, "RGB", fastdct=True, fastupsample=True, min_height=resize_px, min_width=resize_px)
+    smaller = {"min_height": resize_px, "min_width": resize_px, "min_factor": 2}  # a half or less: fractions between take longer than all
+    image = simplejpeg.decode_jpeg(content, "RGB", fastdct=True, fastupsample=True, **smaller)
     height, width, _ = image.shape
     if min(height, width) < resize_px:
         raise ValueError("nothing is gained where a picture is enlarged")
