@@ -220,7 +220,7 @@ def main(argv: list[str] | None = None) -> dict:
     def names(text: str) -> tuple[str, ...]:
         return tuple(text.split(","))
 
-    parser.add_argument("--methods", type=names, default=(), help="of step and sweep: erm,padain,sagnet,lff")
+    parser.add_argument("--methods", type=names, default=(), help=f"of step and sweep: {','.join(cases.METHODS)}")
     parser.add_argument("--nets", type=names, default=(), help="of array and eval: names as in the table, e.g. mlp,resnet18_224")
 
     def numbers(text: str) -> tuple[int, ...]:

@@ -25,7 +25,9 @@ from jaxbed.models import mlp
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__"))
-NEED_MAPS = {"padain", "sagnet"}  # refuse a setting whose network is an MLP
+# refuse a setting whose network is an MLP
+NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc"}
+SECOND_PHASES = {"infodrop_finetune"}  # have a schedule of their own
 BATCH = 8
 
 
@@ -74,8 +76,10 @@ def shapes_of(tree):
     return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
 
 
-@pytest.mark.parametrize("dataset", common.SETTINGS)
-@pytest.mark.parametrize("stem", FILES)
+@pytest.mark.parametrize(
+    ("stem", "dataset"),
+    [(stem, dataset) for stem in FILES for dataset in common.SETTINGS if "imagenet" not in dataset or stem in ("erm", "sagnet")],
+)  # `noise` has the network of imagenet, whose pictures no method sees before they are batches
 def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures):
     cfg = of_file(stem).get_config(dataset)
     source = small_source(cfg, monkeypatch, pictures)
@@ -124,7 +128,8 @@ def test_algorithms_have_names_of_their_own():
 @pytest.mark.parametrize("dataset", common.SETTINGS)
 def test_all_methods_share_the_setting_of_a_data_set(dataset):
     """What is compared must differ in the method alone."""
-    first, *others = [dataclasses.replace(of_file(stem).get_config(dataset), name="", method=None) for stem in FILES]
+    files = [stem for stem in FILES if stem not in SECOND_PHASES]
+    first, *others = [dataclasses.replace(of_file(stem).get_config(dataset), name="", method=None) for stem in files]
     assert all(other == first for other in others)
 
 

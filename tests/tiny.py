@@ -6,7 +6,7 @@ from typing import Any
 from jaxbed import config, parallel, variants
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
-from jaxbed.methods import erm, lff, padain, sagnet
+from jaxbed.methods import dsu, efdmix, erm, infodrop, lff, mixing, mixstyle, padain, rsc, sagnet
 from jaxbed.models import mlp, resnet
 from jaxbed.optim import Optim
 from jaxbed.program import Program, assemble
@@ -17,6 +17,16 @@ METHODS = {
     "sagnet": sagnet.Config(),
     "sagnet_biasbed": sagnet.Config(variant="biasbed"),
     "lff": lff.Config(),
+    "infodrop": infodrop.Config(),
+    "infodrop_biasbed": infodrop.Config(variant="biasbed"),
+    "mixstyle": mixstyle.Config(),
+    "dsu": dsu.Config(),
+    "efdmix": efdmix.Config(),
+    "rsc": rsc.Config(),
+    "rsc_spatial_channel": rsc.Config(variant="spatial_channel"),
+    "rsc_imagenet": rsc.Config(variant="imagenet"),
+    "mixup": mixing.Mixup(),
+    "cutmix": mixing.CutMix(p=0.5),
 }
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 

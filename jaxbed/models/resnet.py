@@ -22,7 +22,7 @@ from jaxbed.models.pool import max_pool
 
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 BOTTLENECK = (50,)
-STEMS = ("imagenet", "small", "half")
+STEMS = {"imagenet": (7, 2), "small": (3, 1), "half": (3, 2)}  # kernel, stride
 PARTS = 6
 
 
@@ -77,7 +77,7 @@ class ResNet(nn.Module):
 
         x = entered = x.astype(self.dtype)
         if self.first == 0:
-            kernel, stride = {"imagenet": (7, 2), "small": (3, 1), "half": (3, 2)}[self.stem]
+            kernel, stride = STEMS[self.stem]
             x = self.conv(self.width, kernel, stride, name="stem_conv")(x)
             x = nn.relu(self.norm(name="stem_norm")(x, train))
             if self.stem == "imagenet":

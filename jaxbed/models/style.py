@@ -4,6 +4,7 @@ All work on x [N, H, W, C] at once. Variances are unbiased (divided by H·W - 1)
 code of this family; with jnp's default the golden vectors differ. Statistics are float32 whatever x is.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -14,6 +15,7 @@ from jaxbed.models.norm import BatchNorm
 
 PyTree = Any
 EPSILON = 1e-5  # added to variances
+SMALL_EPSILON = 1e-6  # the same in MixStyle and DSU
 
 
 def moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -64,6 +66,53 @@ def randomize_content(x: jax.Array, order: jax.Array) -> jax.Array:
     mean, var = moments(x)
     content = jax.lax.stop_gradient((x[order] - mean[order]) / jnp.sqrt(var[order] + EPSILON))  # gathered in x's own type
     return (jnp.sqrt(var + EPSILON) * content + mean).astype(x.dtype)
+
+
+def mixed(mean: jax.Array, var: jax.Array, order: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """MixStyle's (factor, new mean): mean and deviation weight·own + (1 - weight)·those of image order[i]; weight [N].
+
+    Written so that weight 1 gives (1, mean) to the last bit.
+    """
+    foreign, deviation = 1 - weight[:, None, None, None], jnp.sqrt(var + SMALL_EPSILON)
+    return 1 + foreign * (deviation[order] - deviation) / deviation, mean + foreign * (mean[order] - mean)
+
+
+def perturbed(mean: jax.Array, var: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """DSU's (factor, new mean): to mean and deviation is added noise [2, N, 1, 1, C] times their own spread over the batch.
+
+    Noise 0 gives (1, mean) to the last bit.
+    """
+    deviation = jnp.sqrt(var + SMALL_EPSILON)
+    spread_of_mean, spread = (jnp.sqrt(a.var(0, keepdims=True, ddof=1) + SMALL_EPSILON) for a in (mean, deviation))
+    return 1 + noise[1] * spread / deviation, mean + noise[0] * spread_of_mean
+
+
+def restyle(x: jax.Array, change: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]], detach: bool = False) -> jax.Array:
+    """The maps (x - mean)·factor + new mean, where change(mean, unbiased variance) -> (factor, new mean), all [N, 1, 1, C].
+
+    In two passes over x, one for its moments and one that is affine; (1, mean) is the identity to the last bit, gradient included.
+    detach: statistics carry no gradient. Maps of one pixel, which have no variance, stay as they are.
+    """
+    pixels = x.shape[1] * x.shape[2]
+    if pixels == 1:
+        return x
+    wide = x.astype(jnp.float32)
+    source = jax.lax.stop_gradient(wide) if detach else wide
+    mean = source.mean((1, 2), keepdims=True)
+    spread = jnp.maximum((source * source).mean((1, 2), keepdims=True) - mean * mean, 0.0)
+    factor, new_mean = change(mean, spread * (pixels / (pixels - 1)))
+    slope, offset = jax.lax.optimization_barrier((factor, new_mean - factor * mean))  # or every pixel would compute them again
+    return (wide * slope + offset).astype(x.dtype)
+
+
+class Restyle(nn.Module):
+    """`restyle` in training as a layer between parts, for `resnet.Config.make(after=...)`."""
+
+    change: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+    detach: bool = False
+
+    def __call__(self, x: jax.Array, entered: jax.Array, train: bool) -> jax.Array:
+        return restyle(x, self.change, self.detach) if train else x
 
 
 class PermutedAdaIN(nn.Module):

@@ -13,11 +13,23 @@ import numpy as np
 
 from jaxbed import config, evaluate, parallel, program, train, variants
 from jaxbed.data import augment, noise
-from jaxbed.methods import erm, lff, padain, sagnet
+from jaxbed.methods import dsu, efdmix, erm, infodrop, lff, mixing, mixstyle, padain, rsc, sagnet
 from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
 
-METHODS = {"erm": erm.Config(), "padain": padain.Config(), "sagnet": sagnet.Config(), "lff": lff.Config()}
+METHODS = {
+    "erm": erm.Config(),
+    "padain": padain.Config(),
+    "sagnet": sagnet.Config(),
+    "lff": lff.Config(),
+    "infodrop": infodrop.Config(),
+    "mixstyle": mixstyle.Config(),
+    "dsu": dsu.Config(),
+    "efdmix": efdmix.Config(),
+    "rsc": rsc.Config(),
+    "mixup": mixing.Mixup(),
+    "cutmix": mixing.CutMix(),
+}
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
 SCALE = augment.Config(mean=(0.5,), std=(0.5,))  # to ±1, nothing random: as `peers.train.Trainer.scale`
 AUGMENT = augment.Config(crop="resized", flip=0.5, mean=(0.5,), std=(0.5,))  # as `peers.train.Trainer.augment`

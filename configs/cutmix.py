@@ -1,0 +1,13 @@
+"""CutMix in every step with alpha = 1, the paper's for ImageNet.
+
+python -m jaxbed.main --config=configs/cutmix.py
+python -m jaxbed.main --config=configs/cutmix.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import mixing
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("CutMix", mixing.CutMix(), dataset)

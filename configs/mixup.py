@@ -1,0 +1,13 @@
+"""Mixup with alpha = 0.2, the paper's for ImageNet.
+
+python -m jaxbed.main --config=configs/mixup.py
+python -m jaxbed.main --config=configs/mixup.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import mixing
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("Mixup", mixing.Mixup(), dataset)
