@@ -222,7 +222,7 @@ def refusals(home, trained):
     calls = {name: (home, *base, f"--workdir=refused/{name}", *arguments) for name, (arguments, _, _) in REFUSED.items()}
     calls["no config"] = (home, *TRAIN)
     calls["no such config"] = (home, *TRAIN, "--config=nowhere.py")
-    calls["no such data set"] = (ROOT, *TRAIN, "--config=configs/erm.py:imagenet")
+    calls["no such data set"] = (ROOT, *TRAIN, "--config=configs/erm.py:cifar")
     calls |= {name: (home, *JAXBED, *words) for name, words in CLI.items()}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         done = {name: pool.submit(functools.partial(command, *call, **devices)) for name, call in calls.items()}
@@ -297,7 +297,7 @@ def test_a_config_file_that_does_not_exist_is_named(refusals):
 
 
 def test_an_unknown_data_set_of_a_config_is_named(refusals):
-    assert_refused(refusals["no such data set"], "imagenet", "colored_mnist", code=1, traceback=True)  # ml_collections'
+    assert_refused(refusals["no such data set"], "cifar", "colored_mnist", code=1, traceback=True)  # ml_collections'
 
 
 def test_a_refused_setting_can_be_corrected_in_the_same_workdir(home, refusals):

@@ -456,8 +456,8 @@ def poisoned(*places: int):
     """While entered, trainings that begin have an infinite learning rate in the seeds at these places."""
     real = train.start
 
-    def start(cfg, program):
-        run = real(cfg, program)
+    def start(cfg, program, say):
+        run = real(cfg, program, say)
         lr = np.asarray(run.state.hparams["lr"]).copy()
         lr[list(places)] = np.inf
         hparams = {**run.state.hparams, "lr": program.seeds.place(lr, "seed")}

@@ -23,7 +23,6 @@ METHODS = {
     "dsu": dsu.Config(),
     "efdmix": efdmix.Config(),
     "rsc": rsc.Config(),
-    "rsc_spatial_channel": rsc.Config(variant="spatial_channel"),
     "rsc_imagenet": rsc.Config(variant="imagenet"),
     "mixup": mixing.Mixup(),
     "cutmix": mixing.CutMix(p=0.5),
