@@ -20,7 +20,7 @@ from jax import lax
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 FEW_CHANNELS = 4  # of images: convolutions with stride 2 of so few go over blocks of pixels on a GPU
 FEW_PIXELS = 4  # of an output map: XLA's CPU convolution is 5 to 8 times slower than a product there (3 x 3, 64 to 128 channels)
-# Of one seed's patches: on a GPU (H200, scripts/bench_conv.py) the product is up to 4 times faster below, slower above
+# Of one seed's patches: on a GPU the product pays up to here (H200, scripts/bench_conv.py and ResNet-18 at 64 px in arrays of 10)
 FEW_ENTRIES = 2**24
 kaiming_normal = nn.initializers.variance_scaling(2.0, "fan_out", "normal")  # of a ReLU layer, as torchvision's ResNets
 

@@ -1,6 +1,6 @@
 """Max-pooling with 3 x 3 windows, stride 2 and padding 1, as every ResNet with torchvision's stem has it.
 
-XLA's own gradient (select-and-scatter) looks at every window again, and is slow on GPUs; this one remembers where each maximum was.
+XLA's own gradient (select-and-scatter) looks at every window again; this one remembers where each maximum was.
 """
 
 import functools
