@@ -34,12 +34,12 @@ class Train:
     net: Any  # Config of a module in jaxbed.models
     data: Any  # Config of a module in jaxbed.data
     optim: Optim = dataclasses.field(default_factory=Optim)
-    epochs: int = 10
+    epochs: int = 10  # 0: nothing is trained, and what init_from gives is evaluated as epoch 0
     batch_size: int = 64
     seeds: int = 3  # how many
     first_seed: int = 0  # they are first_seed, first_seed + 1, ...
     sweep: tuple[str, ...] = ()  # e.g. ("optim.lr=0.1,0.01",): all seeds at every value, in one array; see `variants`
-    init_from: str = ""  # WORKDIR:EPOCH of a run with the same networks and seeds, or a file of torchvision ResNet weights
+    init_from: str = ""  # WORKDIR:EPOCH of a run with the same networks and seeds, or a file of weights, see `initial`
     shared_order: bool = False  # all seeds see the batches of the first: dependent runs, error bars too small
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
     eval: Eval = dataclasses.field(default_factory=Eval)
@@ -48,7 +48,9 @@ class Train:
 
 def check(cfg: Train) -> None:
     """Raises ValueError for values that no run can have."""
-    for name in ("epochs", "batch_size", "seeds"):
+    if cfg.epochs < 0 or (cfg.epochs == 0 and not cfg.init_from):
+        raise ValueError(f"epochs = {cfg.epochs}: must be at least 1, or 0 to evaluate the weights that init_from names")
+    for name in ("batch_size", "seeds"):
         if getattr(cfg, name) < 1:
             raise ValueError(f"{name} = {getattr(cfg, name)}: must be at least 1")
     if cfg.eval.batch_size < 1:

@@ -99,6 +99,11 @@ RULES = {
 }
 
 
+def classes(rule: str) -> dict[str, list[str]]:
+    """{"classes": names of what a rule answers}; {} where these are the network's classes."""
+    return {"classes": list(SIXTEEN)} if rule.startswith("sixteen") else {}
+
+
 def named(rule: str) -> Callable[[jax.Array], jax.Array]:
     if rule not in RULES:
         raise ValueError(f"decision {rule!r} is not one of {', '.join(RULES)}")

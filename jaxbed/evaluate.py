@@ -3,7 +3,8 @@
 WORKDIR/responses/<set>/images.csv   name, label, cue of each image
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
                                      checkpoint: identity of the checkpoint that answered
-WORKDIR/responses/sets.json          role and decision of each set, class names, facts of the data
+WORKDIR/responses/sets.json          role, decision and, where they are not the network's, class names of each set; class names; facts
+                                     of the data
 
 Where a run has variants, each has these files in WORKDIR/VARIANT, and its config.json.
 """
@@ -113,7 +114,7 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
     content = {
         "data": {"name": source.name, "cue": source.cue_name, **source.facts},
         "classes": list(source.class_names),
-        "sets": {name: {"role": role, "decision": decision} for name, (_, role, decision) in sets.items()},
+        "sets": {name: {"role": role, "decision": rule, **decisions.classes(rule)} for name, (_, role, rule) in sets.items()},
     }
     (folder / "sets.json").write_text(json.dumps(content, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""Parameters to start from: another run's checkpoint (InfoDrop's second phase), or weights of a torchvision ResNet."""
+"""Parameters to start from: another run's checkpoint (InfoDrop's second phase), or weights of another framework."""
 
 import pathlib
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from flax import traverse_util
 
 from jaxbed import config
 from jaxbed.checkpoint import Store
-from jaxbed.models import convert, torch_files
+from jaxbed.models import convert, efficientnet, torch_files
 from jaxbed.program import Program, Run, snapshot
 
 PyTree = Any
@@ -20,7 +20,8 @@ ENDINGS = (".pth", ".pt", ".bin", ".safetensors")
 def load(source: str, program: Program, run: Run, say: Callable[[str], None]) -> Run:
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
-    source is WORKDIR or WORKDIR:EPOCH, of a run with the same networks and members, seed by seed; or a file of weights, for all seeds.
+    source is WORKDIR or WORKDIR:EPOCH, of a run with the same networks and members, seed by seed; or a file of weights of a torchvision or
+    timm ResNet or an EfficientNet-Lite0, for all seeds.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
     if source.endswith(ENDINGS):
@@ -50,7 +51,8 @@ def _range(numbers: list[int]) -> str:
 def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[str], None]) -> Run:
     if not path.is_file():
         raise FileNotFoundError(f"init_from = {path}: there is no such file")
-    params, stats = convert.from_torch(torch_files.read(path))
+    state = torch_files.read(path)
+    params, stats = (efficientnet if "_conv_stem.weight" in state else convert).from_torch(state)
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
@@ -62,18 +64,18 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
             if found is not None and found.shape == leaf.shape[1:]:
                 used.add(name)
                 leaf = program.seeds.place(np.broadcast_to(found, leaf.shape), "seed")
-            elif name[0] == "head" or not name[0].startswith(("stem", "stage")):  # other classes; a method's own
+            elif name[0] == "head" or not name[0].startswith(("stem", "stage", "top")):  # other classes; a method's own
                 fresh.add("/".join(place))
             else:
                 has = "lacks it" if found is None else f"has {list(found.shape)}"
-                raise ValueError(f"init_from = {path}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: set net.depth")
+                raise ValueError(f"init_from = {path}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
             filled[place] = leaf
         if unknown := {"/".join(name) for name in set(flat) - used if name[0] != "head"}:
-            raise ValueError(f"init_from = {path}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: set net.depth")
+            raise ValueError(f"init_from = {path}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: another net?")
         return traverse_util.unflatten_dict(filled)
 
     state = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
     if len(fresh) == len(jax.tree.leaves((state.params, state.stats))):
-        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run, which need a resnet.Config")
+        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a resnet.Config()")
     say(f"starting from {path}" + (f"; drawn anew: {', '.join(sorted(fresh))}" if fresh else ""))
     return run.replace(state=state)

@@ -60,7 +60,8 @@ def run(cfg: config.Train, workdir: pathlib.Path) -> int:
     for variant in found:
         if variant.name:
             log.say(f"\n{workdir / variant.name}")
-        status = statistics.main([str(workdir / variant.name), "--missing", "drop"]) or status  # names the seeds it leaves out
+        select = [] if cfg.epochs else ["--select", "last"]  # one epoch, and perhaps no set to select by
+        status = statistics.main([str(workdir / variant.name), "--missing", "drop", *select]) or status  # names the seeds it leaves out
     return status
 
 

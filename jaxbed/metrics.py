@@ -69,25 +69,16 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     whose answers are those of its last finite state; "ok" otherwise.
     """
     workdir = pathlib.Path(workdir)
-    algorithm = json.loads(_read(workdir / "config.json", "python -m jaxbed.main --config=... makes one"))["name"]
-    about = json.loads(_read(workdir / "responses" / "sets.json", f"run: jaxbed eval {workdir}"))
+    algorithm, about = _about(workdir)
     rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
-        images = pd.read_csv(io.StringIO(_read(folder / "images.csv", f"run: jaxbed eval {workdir}")))
-        label, cue = images["label"].to_numpy(), images["cue"].to_numpy()
+        label, cue = _labels(workdir, dataset)
         paths = sorted(folder.glob("*.npz"), key=lambda path: int(path.stem))
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
         for path in paths:
-            try:
-                with path.open("rb") as file, np.load(file) as stored:
-                    response, seeds, alive = stored["response"], stored["seeds"], stored["alive"]
-            except (EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-                raise ValueError(f"{path} is damaged ({error}): delete it, then: jaxbed eval {workdir}") from error
-            if response.shape[1] != len(label):
-                cure = f"delete {folder}, then: jaxbed eval {workdir}"
-                raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {len(label)}: {cure}")
+            response, seeds, alive = _answers(workdir, path, len(label))
             status = np.where(alive, "ok", "diverged")
             for metric, (value, n_correct, n_total) in measure(response, label, cue, about["data"]["cue"]).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
@@ -100,6 +91,52 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     columns = {column: np.concatenate(arrays) for column, arrays in rows.items()}
     frame = pd.DataFrame({"algorithm": algorithm, **columns})[COLUMNS]
     return frame[frame["value"].notna()].reset_index(drop=True)  # shape bias, where no answer names shape or texture
+
+
+def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFrame:
+    """Which answers the images of each class got, for the rows algorithm, run, dataset, epoch of `chosen` that are this run's.
+
+    Columns algorithm, run, dataset, epoch, label, answer (names of classes; "none" where the logits were not finite), images; one row for
+    each pair that occurs.
+    """
+    workdir, parts = pathlib.Path(workdir), []
+    algorithm, about = _about(workdir)
+    for (dataset, epoch), rows in chosen[chosen["algorithm"] == algorithm].groupby(["dataset", "epoch"], sort=False):
+        names = np.array([*about["sets"][dataset].get("classes", about["classes"]), "none"])
+        label, _ = _labels(workdir, dataset)
+        response, seeds, _ = _answers(workdir, workdir / "responses" / dataset / f"{int(epoch)}.npz", len(label))
+        for seed, answers in zip(seeds, response, strict=True):
+            if str(seed) not in set(rows["run"].astype(str)):
+                continue
+            pairs, counts = np.unique(np.stack([label, answers]), axis=1, return_counts=True)
+            same = {"algorithm": algorithm, "run": seed, "dataset": dataset, "epoch": int(epoch)}
+            parts.append(pd.DataFrame({**same, "label": names[pairs[0]], "answer": names[pairs[1]], "images": counts}))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _about(workdir: pathlib.Path) -> tuple[str, dict]:
+    """(name of the algorithm, content of sets.json)."""
+    algorithm = json.loads(_read(workdir / "config.json", "python -m jaxbed.main --config=... makes one"))["name"]
+    return algorithm, json.loads(_read(workdir / "responses" / "sets.json", f"run: jaxbed eval {workdir}"))
+
+
+def _labels(workdir: pathlib.Path, dataset: str) -> tuple[np.ndarray, np.ndarray]:
+    """(labels, cues) of a set's images."""
+    images = pd.read_csv(io.StringIO(_read(workdir / "responses" / dataset / "images.csv", f"run: jaxbed eval {workdir}")))
+    return images["label"].to_numpy(), images["cue"].to_numpy()
+
+
+def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(responses [S, n], seeds [S], alive [S]) of a file."""
+    try:
+        with path.open("rb") as file, np.load(file) as stored:
+            response, seeds, alive = stored["response"], stored["seeds"], stored["alive"]
+    except (EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it, then: jaxbed eval {workdir}") from error
+    if response.shape[1] != images:
+        cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
+        raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")
+    return response, seeds, alive
 
 
 def _ratio(correct: np.ndarray, total: np.ndarray | int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

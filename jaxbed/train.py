@@ -22,13 +22,18 @@ PyTree = Any
 
 
 def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log) -> int:
-    """Trains all variants up to cfg.epochs. Returns 0, or the number of the signal that ended it early, with everything saved."""
+    """Trains all variants up to cfg.epochs; of a run of 0 epochs, saves the start as epoch 0.
+
+    Returns 0, or the number of the signal that ended it early, with everything saved.
+    """
     program = assemble(cfg, variants, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)))
     steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
     resume, epochs = stores(workdir, program.seeds.size, log)
     step, run = resume.latest(program.abstract) or (0, start(cfg, program, log.say))
     log.resumed(step, steps) if step else log.parameters(run.state.params)
     lost = sorted(set(range(1, step // steps + 1)) - set(epochs.numbers()))
+    if not total and not epochs.numbers():
+        epochs.save(0, snapshot(run))
     if lost:
         raise ValueError(f"{epochs.folder} has lost epochs {lost} and cannot make them again: delete {epochs.folder.parent} to start over")
 
@@ -88,7 +93,7 @@ def stores(workdir: pathlib.Path, seeds: int, log: Log) -> tuple[checkpoint.Stor
 def start(cfg: config.Train, program: Program, say: Callable[[str], None] = print) -> Run:
     """The state before the first step."""
     seeds = program.seeds
-    rows = order(cfg, program, 0)[:, 0]
+    rows = order(cfg, program, 0)[:, 0] if cfg.epochs else np.zeros((seeds.size, cfg.batch_size), np.int32)  # only shapes count
     run = program.init(program.arrays, seeds.place(rows, "seed", "data"), seeds.array)
     swept = {name: seeds.place(values, "seed") for name, values in program.hparams.items()}
     run = run.replace(state=run.state.replace(hparams={**run.state.hparams, **swept}))

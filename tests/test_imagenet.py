@@ -135,6 +135,13 @@ def test_what_cannot_be_used_is_an_error(root, options, message):
         opened(root, **options)
 
 
+def test_without_training_pictures_the_sets_stand_alone(root):
+    source = imagenet.Config(train="none", **{**SMALL, "val_from_train": 0}, edge=str(root / "edge")).open()
+    assert set(source.sets) == {"edge"} and len(source.class_names) == 1000 and len(source.train.label) == 1
+    source = imagenet.Config(train="none", **{**SMALL, "val_from_train": 0}, val=str(root / "train")).open()
+    assert set(source.sets) == {"imagenet"} and source.class_names == tuple(WNIDS)
+
+
 def test_real_stimuli_load_in_their_published_layout(root, shared_data):
     folder = shared_data / "stimuli"
     places = {"edge": "edge", "silhouette": "silhouette", "cue_conflict": "cue-conflict"}

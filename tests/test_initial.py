@@ -8,7 +8,7 @@ import pytest
 import tiny
 from safetensors.numpy import save_file
 
-from jaxbed import config, parallel, train, variants
+from jaxbed import config, main, parallel, train, variants
 from jaxbed.data import shapes
 from jaxbed.log import Log
 from jaxbed.models import convert, mlp, resnet
@@ -104,6 +104,19 @@ def test_all_networks_of_a_method_start_from_a_file(weights, method, nets):
                 equal(found, jax.tree.map(lambda x: np.stack([x, x]), given[layer]))
 
 
+def test_weights_are_evaluated_without_training(weights, tmp_path):
+    path, params, _ = weights
+    cfg = small(epochs=0, init_from=str(path), seeds=1, batch_size=64)  # more than there are images
+    for _ in range(2):  # the same again: nothing is left to do
+        assert main.run(cfg, tmp_path) == 0
+    found = train.stores(tmp_path, 1, Log(tmp_path))[1]
+    assert found.numbers() == [0]
+    equal(jax.tree.map(lambda x: x[0], found.load(0, snapshot(tiny.program(cfg).abstract))["params"]["net"]), params)
+    assert {int(path.stem) for path in (tmp_path / "responses").glob("*/*.npz")} == {0}
+    with pytest.raises(ValueError, match="epochs = 0: must be at least 1, or 0 to evaluate the weights that init_from names"):
+        config.check(dataclasses.replace(cfg, init_from=""))
+
+
 def test_a_head_of_other_classes_is_drawn_anew(weights, tmp_path):
     _, params, stats = weights
     state = convert.to_torch(params, stats)
@@ -119,7 +132,7 @@ def test_files_that_do_not_fit_are_an_error(weights, tmp_path):
     path = str(weights[0])
     for changes, message in (
         ({"net": resnet.Config(depth=18, width=4, stem="half")}, r"no network here has|the file lacks it"),
-        ({"net": resnet.Config(depth=10, width=8, stem="half")}, r"is \[.*\] here and the file has \[.*\]: set net\.depth"),
+        ({"net": resnet.Config(depth=10, width=8, stem="half")}, r"is \[.*\] here and the file has \[.*\]: another net"),
         ({"net": mlp.Config((8,))}, "no network here has parameters"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -221,6 +221,34 @@ def test_scores_take_a_path_as_text(tmp_path):
     pd.testing.assert_frame_equal(scores(str(write_run(tmp_path))), scores(tmp_path))
 
 
+def test_confusions_count_every_answer_of_the_chosen_epochs(tmp_path):
+    workdir = write_run(tmp_path)
+    frame = scores(workdir)
+    chosen = frame[(frame["metric"] == "accuracy") & (frame["epoch"] == 2) & ((frame["dataset"] == "val") | (frame["run"] == 7))]
+    found = metrics.confusions(workdir, pd.concat([chosen, chosen.assign(algorithm="another")]))
+    assert found.to_csv(index=False).splitlines() == [
+        "algorithm,run,dataset,epoch,label,answer,images",
+        "LfF,7,val,2,a,a,1",
+        "LfF,7,val,2,b,b,2",
+        "LfF,8,val,2,a,a,1",
+        "LfF,8,val,2,b,a,2",
+        "LfF,7,edge,2,a,a,1",
+        "LfF,7,edge,2,b,b,1",
+    ]
+    assert metrics.confusions(workdir, chosen.assign(algorithm="another")).empty
+
+
+def test_confusions_name_the_classes_of_their_set(tmp_path):
+    workdir = write_run(tmp_path)
+    path = workdir / "responses" / "sets.json"
+    about = json.loads(path.read_text())
+    about["sets"]["edge"]["classes"] = ["bear", "cat"]
+    path.write_text(json.dumps(about))
+    np.savez(workdir / "responses" / "edge" / "2.npz", response=np.array([[0, -1]], np.int16), seeds=[7], alive=[True], checkpoint="x")
+    found = metrics.confusions(workdir, scores(workdir).query("dataset == 'edge' and epoch == 2"))
+    assert found[["label", "answer", "images"]].to_numpy().tolist() == [["bear", "none", 1], ["cat", "bear", 1]]
+
+
 def test_half_written_answers_do_not_count(tmp_path):
     write_run(tmp_path)
     (tmp_path / "responses" / "val" / "11.partial").write_bytes(b"PK")

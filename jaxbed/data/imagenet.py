@@ -26,16 +26,18 @@ from jaxbed.data.augment import Config as Augment
 from jaxbed.data.pictures import Pictures, Size
 from jaxbed.data.source import EvaluationSet, Part, Source
 from jaxbed.data.split import Split
+from jaxbed.data.stream import Images
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIXTEEN = tuple(decisions.SIXTEEN)
 CLASSES = 1000
+NONE = "none"
 ZOOM_PX = 256  # BiasBed's resize of 224-px stimuli, before the centre is cut
 
 
 @dataclasses.dataclass
 class Config:
-    train: str = ""
+    train: str = ""  # "none": there is nothing to train on, for --config.epochs=0
     more: tuple[str, ...] = ()  # further training sets with the same classes, e.g. DeepAugment's two folders
     shares: tuple[float, ...] = ()  # of train and of each of `more` in every batch; empty: all images are shuffled together
     val_from_train: int = 10_000  # images of `train` held out to select epochs on; 0: selection on `val`, as BiasBed did
@@ -63,15 +65,15 @@ class Config:
     def open(self) -> Source:
         if not self.train:
             raise ValueError("data.train is empty: name ImageNet's training set, --config.data.train=FOLDER (or tfds:imagenet2012:train)")
-        train, parts, held = _training(self)
+        train, parts, held = _training(self) if self.train != NONE else _nothing(self)
         image = _split(self, train)
         sets = {"val": EvaluationSet(_split(self, held), "val")} if held else {}
         sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
-        if not held:
+        if not held and self.train != NONE:
             if "imagenet" not in sets:
                 raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it, --config.data.val=FOLDER")
             sets["val"] = EvaluationSet(sets["imagenet"].split, "val")
-        if len(train.classes) != CLASSES and set(sets) != {"val"}:
+        if len(train.classes) != CLASSES and set(sets) - {"val"}:
             named = ", ".join(sorted(set(sets) - {"val"}))
             raise ValueError(f"{named}: needs a network of the {CLASSES} ImageNet classes, and {self.train} has {len(train.classes)}")
         plain = Augment(mean=self.augment.mean, std=self.augment.std, dtype=self.augment.dtype)
@@ -115,6 +117,15 @@ def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None]
         found[0] = pictures.subset(found[0], np.sort(order[cfg.val_from_train :]))
     parts = tuple(Part(len(f.labels), share) for f, share in zip(found, cfg.shares, strict=True)) if cfg.shares else ()
     return pictures.join(found), parts, held
+
+
+def _nothing(cfg: Config) -> tuple[Pictures, tuple[Part, ...], None]:
+    """In place of training pictures, a single black one; classes are those of the first set that has all of them."""
+    named = next((place for place in (cfg.val, cfg.stylized, cfg.cae, cfg.edsr) if place), None)
+    size = Size(cfg.side_px, 0)
+    classes = pictures.open_place(named, size).classes if named else tuple(map(str, range(CLASSES)))
+    black = Images(lambda row: np.zeros((cfg.side_px, cfg.side_px, 3), np.uint8), np.array(["nothing"]), (cfg.side_px,) * 2)
+    return Pictures(black, np.zeros(1, np.int32), classes), (), None
 
 
 def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:

@@ -21,7 +21,7 @@ LAYOUT = ("NHWC", "HWIO", "NHWC")
 FEW_CHANNELS = 4  # of images: convolutions with stride 2 of so few go over blocks of pixels on a GPU
 FEW_PIXELS = 4  # of an output map: XLA's CPU convolution is 5 to 8 times slower than a product there (3 x 3, 64 to 128 channels)
 # Of one seed's patches: on a GPU the product pays up to here (H200, scripts/bench_conv.py and ResNet-18 at 64 px in arrays of 10)
-FEW_ENTRIES = 2**24
+FEW_ENTRIES = 2**23
 kaiming_normal = nn.initializers.variance_scaling(2.0, "fan_out", "normal")  # of a ReLU layer, as torchvision's ResNets
 
 
@@ -96,10 +96,11 @@ def patches(x: jax.Array, size: int, stride: int, pads: tuple[int, int]) -> jax.
     """What each output pixel of a size x size convolution sees: [N, H, W, C] -> [N, h, w, size·size·C]."""
     height, width = ((side + sum(pads) - size) // stride + 1 for side in x.shape[1:3])
     x = jnp.pad(x, ((0, 0), pads, pads, (0, 0)))
-    x = jnp.concatenate([x[:, :, j : j + stride * (width - 1) + 1 : stride] for j in range(size)], axis=-1)
-    if size > 1:  # rows after columns: XLA would make it one step, in which each number is searched among size·size pieces, not 2·size
-        x = lax.optimization_barrier(x)
-    return jnp.concatenate([x[:, i : i + stride * (height - 1) + 1 : stride] for i in range(size)], axis=-1)
+
+    def seen(i: int, j: int) -> jax.Array:
+        return x[:, i : i + stride * (height - 1) + 1 : stride, j : j + stride * (width - 1) + 1 : stride]
+
+    return jnp.concatenate([seen(i, j) for i in range(size) for j in range(size)], axis=-1)
 
 
 def product_pays(seeds: int, kernel_shape: tuple, stride: int, output_shape: tuple, backend: str) -> bool:

@@ -21,6 +21,7 @@ class BatchNorm(nn.Module):
     """
 
     restyle: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]] | None = None
+    epsilon: float = EPSILON  # added to variances
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
@@ -49,7 +50,7 @@ class BatchNorm(nn.Module):
         else:
             mean, var = running_mean.value, running_var.value
         # As slope and offset, and not as (x - mean) · slope + bias: its gradient takes two sums over the map, not three
-        slope = jax.lax.rsqrt(var + EPSILON) * scale
+        slope = jax.lax.rsqrt(var + self.epsilon) * scale
         offset = bias - mean * slope
         if restyled:
             slope, offset = factor * slope, (new_centre - centre * factor) * slope + offset

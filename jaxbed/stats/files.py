@@ -1,4 +1,4 @@
-"""Results as files: stats.json, scores.csv, pairs.csv, LaTeX tables, figures, report.html. Same results, same bytes."""
+"""Results as files: stats.json, CSV files (confusions of workdirs), LaTeX tables, figures, report.html. Same results, same bytes."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from jaxbed.stats import paper, tables
 if TYPE_CHECKING:
     from jaxbed.stats.analysis import Analysis
 
-NAMES = ("stats.json", "scores.csv", "pairs.csv", "report.html")
+NAMES = ("stats.json", "scores.csv", "pairs.csv", "confusions.csv", "report.html")
 
 
 def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
@@ -18,6 +18,8 @@ def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
 
     Without a test, files of pairs left by an earlier call are removed: they would belong to other scores.
     """
+    import pandas as pd
+
     from jaxbed.stats import document, figures, html
 
     out, results = Path(out), analysis.results
@@ -35,6 +37,13 @@ def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
         tables.to_csv(analysis.pairs, for_pairs[0])
         _write_text(for_pairs[1], tables.pairs_to_latex(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None))
         written += for_pairs
+    (out / "confusions.csv").unlink(missing_ok=True)
+    if workdirs := [path for path in facts["input"] if Path(path).is_dir()]:
+        from jaxbed import metrics
+
+        found = pd.concat([metrics.confusions(path, analysis.selected) for path in workdirs], ignore_index=True)
+        tables.to_csv(found, out / "confusions.csv")
+        written.append(out / "confusions.csv")
     drawn = figures.draw(out, analysis)
     written += [path for figure in drawn for path in figure.files]
     _write_text(out / "report.html", html.page(document.build(analysis, drawn, facts)))

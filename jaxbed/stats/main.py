@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     print(report.to_text(found))
     if written:
-        print(f"\nwrote {len(written)} files: {paths.out}/report.html, stats.json, scores.csv, tables, figures")
+        print(f"\nwrote {len(written)} files: {paths.out}/report.html, stats.json, tables, figures")
     return 0
 
 

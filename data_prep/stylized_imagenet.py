@@ -1,0 +1,361 @@
+"""Stylized-ImageNet (Geirhos et al., 2019): every picture of ImageNet with AdaIN in the style of one painting.
+
+    python data_prep/stylized_imagenet.py TARGET --styles PAINTINGS --val DIR [--train DIR] --weights FILE [--shard 3/8] [--verify]
+
+PAINTINGS is the unpacked train.zip of Kaggle's painter-by-numbers; --val and --train are ImageNet, as `jaxbed.data.pictures` reads it;
+--weights is the style network that data_prep/style_network.py writes. TARGET/val and TARGET/train get a folder a class with PNG files of
+224 x 224 pixels under the pictures' own names: --config.data.stylized=TARGET/val, --config.data.train=TARGET/train.
+
+The published recipe. Paintings: unreadable ones and those with a side below 224 are left out (79,395 must remain), the largest central
+square is resized to 224 and stored in TARGET/paintings as the authors stored it (JPEG with Pillow's defaults). Pictures: shorter side 256,
+centre 224. Each gets the painting that NumPy's RandomState(49809) draws for it, ImageNet-val first, then the training set, in the order of
+folders and names: the draw does not depend on batches, shards or what is finished. Both in [0, 1], all of the painting's style (alpha 1).
+
+Differs from the published code: pixels are rounded (torchvision's save_image of that time cut them off: up to one level of 255 less), and
+pictures go through the network in batches, whose sums may round otherwise.
+
+For several GPUs or machines: --shard 1/8 to 8/8 on one TARGET, at the same time if you like. The same command goes on where it was stopped.
+TARGET/recipe.json says what was made from what, and where that is not the published; shard-<k>-of-<n>.json what a shard wrote.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from jaxbed.data import decode, pictures, records, stream
+from jaxbed.data.stream import Images
+
+SIDE = 224
+SEED = 49809
+PUBLISHED = {"styles": 79_395, "val": 50_000, "train": 1_281_167, "seed": SEED, "alpha": 1.0, "width": 64, "stages": 4}
+REPORT_S = 10.0
+VERIFIED = 16  # pictures that --verify makes again
+UNREADABLE = (OSError, ValueError, SyntaxError)  # the last: Pillow's for a broken PNG
+
+
+def draw(styles: int, val: int, train: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
+    """The painting of every picture of val [val] and train [train], places in the sorted list of paintings.
+
+    As in the published code, which drew for batches of 256, a whole number of pictures at a time: RandomState gives the same numbers one by
+    one, batch by batch, or all at once.
+    """
+    drawn = np.random.RandomState(seed).randint(0, styles, size=val + train)
+    return drawn[:val], drawn[val:]
+
+
+# Paintings
+
+
+def prepare_styles(source: pathlib.Path, folder: pathlib.Path, threads: int) -> tuple[list[str], dict[str, str]]:
+    """(names of the paintings that are used, sorted; reasons by name of those that are not). Prepared ones are written to `folder`.
+
+    What is there is not made again. Several processes may do this at once. Where `source` is `folder`, all is there.
+    """
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source} is no folder of paintings: unpack train.zip of Kaggle's painter-by-numbers there")
+    names = sorted(entry.name for entry in os.scandir(source) if entry.is_file() and not entry.name.startswith("."))
+    if source.resolve() == folder.resolve():
+        return names, {}
+    folder.mkdir(parents=True, exist_ok=True)
+    excluded, begun = {}, time.monotonic()
+
+    def one(name: str) -> None:
+        from PIL import Image
+
+        if (folder / name).is_file():
+            return
+        try:
+            partial = folder / f".{os.getpid()}.{name}"
+            style_square(source / name).save(partial)
+            os.replace(partial, folder / name)
+        except (*UNREADABLE, Image.DecompressionBombError) as error:
+            if getattr(error, "errno", None):  # the disk's fault, e.g. that it is full, and not the painting's
+                raise
+            excluded[name] = str(error)
+
+    with ThreadPoolExecutor(threads) as pool:
+        reported = begun
+        for done, _ in enumerate(pool.map(one, names), 1):
+            if time.monotonic() - reported > REPORT_S:
+                reported = time.monotonic()
+                print(f"paintings: {done:,} of {len(names):,}, {done / (reported - begun):,.0f} a second", flush=True)
+    return [name for name in names if name not in excluded], dict(sorted(excluded.items()))
+
+
+def style_square(path: pathlib.Path) -> Any:
+    """A painting as a Pillow picture of 224 x 224 pixels. Raises ValueError or OSError."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        picture = picture.convert("RGB")
+        width, height = picture.size
+        side = min(width, height)
+        if side < SIDE:
+            raise ValueError(f"{height} x {width} pixels, and no side may be below {SIDE}")
+        left, top = (width - side) // 2, (height - side) // 2
+        return picture.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+
+
+# Pictures
+
+
+class Work(NamedTuple):
+    """All that is to be made, val first."""
+
+    read: Callable[[int], np.ndarray]  # row -> uint8 [224, 224, 3]
+    outputs: list[str]  # by row: val/<class>/<name>.png
+    styles: list[pathlib.Path]  # by row: file of a prepared painting
+
+
+def open_places(places: dict[str, str]) -> dict[str, Images]:
+    """The pictures of val, and of train if it is named, as squares of 224 pixels."""
+    for place in places.values():
+        if place.startswith("tfds:"):
+            raise ValueError(f"{place}: paintings are drawn in the order of folders and names, which TFDS does not keep. Name a folder")
+    return {split: pictures.open_place(place, pictures.Size(SIDE, 256)).images for split, place in places.items() if place}
+
+
+def assign(splits: dict[str, Images], paintings: list[pathlib.Path], seed: int) -> Work:
+    """Every picture with its output and its painting. Raises ValueError for names that would be written to one file."""
+    outputs = [f"{split}/{pathlib.PurePath(name).with_suffix('.png')}" for split, images in splits.items() for name in images.names]
+    if len(set(outputs)) < len(outputs):
+        twice = next(name for name in outputs if outputs.count(name) > 1)
+        raise ValueError(f"two pictures would be written to {twice}: names must differ in more than their endings")
+    drawn = draw(len(paintings), *(len(splits.get(split, ())) for split in ("val", "train")), seed)
+    return Work(stream.join(list(splits.values())).read, outputs, [paintings[i] for i in np.concatenate(drawn)])
+
+
+def make_stylize(config: Any, params: Any, alpha: float) -> Callable[[np.ndarray, np.ndarray], Any]:
+    """(pictures, paintings), both uint8 [N, 224, 224, 3] -> the stylised pictures, the same; on the device."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxbed.models import style
+
+    params = jax.device_put(params)
+
+    @jax.jit
+    def stylize(params, content, painting):
+        content, painting = (config.encode(params, image.astype(jnp.float32) / 255) for image in (content, painting))
+        target = alpha * style.adain(content, painting) + (1 - alpha) * content
+        image = config.decode(params, target).astype(jnp.float32)
+        return jnp.floor(jnp.clip(image, 0, 1) * 255 + 0.5).astype(jnp.uint8)
+
+    return lambda content, painting: stylize(params, content, painting)
+
+
+def stylized(
+    work: Work, rows: np.ndarray, stylize: Callable, batch: int, pool: ThreadPoolExecutor, skipped: dict[str, str] | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(rows [n], images [n, 224, 224, 3]) of a batch, while the device makes the next. skipped takes reasons by name; None: an error."""
+
+    def load(row: int) -> tuple[np.ndarray, np.ndarray] | None:
+        try:
+            content = work.read(row)
+        except UNREADABLE as error:
+            if skipped is None:
+                cure = "restore it, or leave it out with --corrupt=skip"
+                raise ValueError(f"the picture for {work.outputs[row]} cannot be read ({error}): {cure}") from error
+            skipped[work.outputs[row]] = str(error)
+            return None
+        try:
+            return content, decode.square(work.styles[row].read_bytes(), SIDE, 0)
+        except UNREADABLE as error:
+            raise ValueError(f"{work.styles[row]} cannot be read ({error}): delete it and run again") from error
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        for first in range(0, len(rows), batch):
+            wanted = rows[first : first + batch]
+            loaded = [(row, pair) for row, pair in zip(wanted, pool.map(load, wanted), strict=True) if pair]
+            content, painting = np.zeros((2, batch, SIDE, SIDE, 3), np.uint8)  # always of one size, so compiled once
+            for place, (_, pair) in enumerate(loaded):
+                content[place], painting[place] = pair
+            yield np.array([row for row, _ in loaded], int), content, painting
+
+    waiting = None
+    for made, content, painting in stream.ahead(batches()):
+        ready, waiting = waiting, (made, stylize(content, painting))
+        if ready:
+            yield ready[0], np.asarray(ready[1])[: len(ready[0])]
+    if waiting:
+        yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
+
+
+def write(path: pathlib.Path, image: np.ndarray) -> None:
+    """A PNG that is there is whole: it gets its name last."""
+    import cv2
+
+    _, content = cv2.imencode(".png", image[:, :, ::-1])
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int, int], batch: int, threads: int, corrupt: str) -> None:
+    """Makes what is missing of one shard, every n-th picture, and writes its summary."""
+    number, count = shard
+    own = np.arange(number - 1, len(work.outputs), count)
+    for folder in {(target / work.outputs[row]).parent for row in own}:
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = np.array([row for row in own if not (target / work.outputs[row]).is_file()], int)
+    skipped, done, begun = {}, 0, time.monotonic()
+    reported = begun
+    with ThreadPoolExecutor(threads) as pool:
+        for made, images in stylized(work, rows, stylize, batch, pool, skipped if corrupt == "skip" else None):
+            list(pool.map(write, [target / work.outputs[row] for row in made], images))
+            done += len(made)
+            if (now := time.monotonic()) - reported > REPORT_S:
+                reported = now
+                print(f"{len(own) - len(rows) + done:,} of {len(own):,} pictures, {done / (now - begun):,.0f} a second", flush=True)
+    facts = {"pictures": len(own), "written": done, "there before": len(own) - len(rows), "skipped": dict(sorted(skipped.items()))}
+    _save(target / f"shard-{number}-of-{count}.json", facts)
+    for name, reason in sorted(skipped.items()):
+        print(f"left out: {name} ({reason})")
+    rate = f", {done / (time.monotonic() - begun):,.0f} a second" if done else ""
+    print(f"{target}: {done:,} pictures written{rate}, {len(own) - len(rows):,} were there, {len(skipped)} left out")
+
+
+def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, threads: int) -> None:
+    """Raises ValueError unless all pictures are there, can be decoded, and a few, spread over all, come out the same again."""
+    skipped = {name for path in target.glob("shard-*.json") for name in json.loads(path.read_text())["skipped"]}
+    rows = [row for row, name in enumerate(work.outputs) if (target / name).is_file() or name not in skipped]
+
+    def fault(row: int) -> str:
+        try:
+            _stored(target / work.outputs[row])
+        except UNREADABLE as error:
+            return f"{work.outputs[row]} ({error})"
+        return ""
+
+    if not rows:
+        raise ValueError(f"{target} holds no picture, and none is missing: all were left out")
+    with ThreadPoolExecutor(threads) as pool:
+        wrong = [words for words in pool.map(fault, rows) if words]
+        if not wrong:
+            sample = np.array(rows)[np.unique(np.linspace(0, len(rows) - 1, VERIFIED).astype(int))]
+            for made, images in stylized(work, sample, stylize, batch, pool, None):
+                for row, image in zip(made, images, strict=True):
+                    apart = np.abs(image.astype(int) - _stored(target / work.outputs[row])).mean()
+                    if apart > 3:  # another device rounds otherwise, in bfloat16 by up to a level or two
+                        wrong.append(f"{work.outputs[row]} (made again it is other by {apart:.1f} levels of 255 on average)")
+    if wrong:
+        more = f" and {len(wrong) - 5:,} more" if len(wrong) > 5 else ""
+        raise ValueError(f"{target} is not whole: {'; '.join(wrong[:5])}{more}. Delete what is damaged and run again without --verify")
+    print(f"{target}: {len(rows):,} pictures can be read, {len(sample)} were made again and are the same, {len(skipped)} were left out")
+
+
+def _stored(path: pathlib.Path) -> np.ndarray:
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        image = np.asarray(picture)
+    if image.shape != (SIDE, SIDE, 3):
+        raise ValueError(f"it is {list(image.shape)} and must be [{SIDE}, {SIDE}, 3]")
+    return image
+
+
+# The whole
+
+
+def begin(asked: argparse.Namespace) -> tuple[Work, Callable]:
+    """What to make, and the function that makes it. Raises ValueError or OSError before anything slow, if something is missing."""
+    from jaxbed.models import style_network
+
+    config = style_network.Config(asked.weights, asked.width, asked.stages, asked.dtype)
+    stylize = make_stylize(config, config.load(), asked.alpha)
+    splits = open_places({"val": asked.val, "train": asked.train})
+    names, excluded = prepare_styles(asked.styles, asked.target / "paintings", asked.threads)
+    for name, reason in excluded.items():
+        print(f"painting left out: {name} ({reason})")
+    print(f"{len(names):,} paintings, {len(excluded)} left out")
+    if asked.expect_styles not in ("any", str(len(names))):
+        raise ValueError(
+            f"{asked.styles} gives {len(names):,} paintings, and {int(asked.expect_styles):,} are expected: complete it, "
+            f"or say --expect-styles {len(names)} (or any) for other paintings"
+        )
+    work = assign(splits, [asked.target / "paintings" / name for name in names], asked.seed)
+    recipe = {key: getattr(asked, key) for key in ("seed", "alpha", "width", "stages", "dtype")}
+    recipe |= {"weights_sha256": "random" if asked.weights == "random" else records.checksum(pathlib.Path(asked.weights))}
+    recipe |= {"styles": len(names), "styles_sha256": _digest(names)} | ({"styles_left_out": list(excluded)} if excluded else {})
+    for split, images in splits.items():
+        recipe |= {split: len(images), f"{split}_sha256": _digest(images.names)}
+    keep(asked.target / "recipe.json", recipe, asked.verify)
+    return work, stylize
+
+
+def keep(path: pathlib.Path, recipe: dict, only_compare: bool) -> None:
+    """Writes the recipe, or compares it with the one that the folder was begun with, to which a training set may be added later."""
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    if other := [f"{key} {before[key]}, not {value}" for key, value in recipe.items() if before.get(key, value) != value]:
+        raise ValueError(f"{path} says {other[0]}: give the same as before, or take another folder")
+    recipe = {**before, **recipe}
+    recipe["differs"] = [
+        f"{key} is {recipe.get(key, 0)}, published {value}" for key, value in PUBLISHED.items() if recipe.get(key, 0) != value
+    ]
+    for words in recipe["differs"]:
+        print(f"not the published recipe: {words}")
+    if not only_compare:
+        _save(path, recipe)
+
+
+def _digest(names: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def _save(path: pathlib.Path, facts: dict) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(facts, indent=1) + "\n")
+    os.replace(partial, path)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", type=pathlib.Path)
+    parser.add_argument("--styles", type=pathlib.Path, required=True, help="folder of paintings, or TARGET/paintings once it is made")
+    parser.add_argument("--val", required=True, help="ImageNet-val, for which paintings are drawn first")
+    parser.add_argument("--train", default="", help="ImageNet's training set")
+    parser.add_argument("--weights", required=True, help="safetensors file of the style network, or random")
+    parser.add_argument("--width", type=int, default=64, help="of the style network")
+    parser.add_argument("--stages", type=int, default=4)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--alpha", type=float, default=1.0, help="share of the painting's style")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the draw of paintings")
+    parser.add_argument("--expect-styles", default=str(PUBLISHED["styles"]), help="paintings that must remain: a number, or any")
+    parser.add_argument("--corrupt", choices=("fail", "skip"), default="fail", help="what becomes of pictures that cannot be read")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 1, 16), help="that read and write")
+    parser.add_argument("--shard", default="1/1", help="k/n: every n-th picture, from the k-th on")
+    parser.add_argument("--verify", action="store_true", help="writes no picture, and checks those that are there")
+    asked = parser.parse_args(argv)
+    number, _, count = asked.shard.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        parser.error(f"--shard {asked.shard} is not k/n with k from 1 to n")
+    if not (asked.expect_styles == "any" or asked.expect_styles.isdigit()):
+        parser.error(f"--expect-styles {asked.expect_styles} is neither a number nor any")
+    if min(asked.batch, asked.threads) < 1 or not 0 <= asked.alpha <= 1:
+        parser.error("--batch and --threads must be at least 1, --alpha from 0 to 1")
+    try:
+        work, stylize = begin(asked)
+        if asked.verify:
+            verify(work, asked.target, stylize, asked.batch, asked.threads)
+        else:
+            render(work, asked.target, stylize, (int(number), int(count)), asked.batch, asked.threads, asked.corrupt)
+    except (ValueError, OSError) as error:
+        print(f"stylized_imagenet: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
