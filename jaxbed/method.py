@@ -12,6 +12,7 @@ import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from jaxbed import losses
@@ -48,6 +49,7 @@ class Info(NamedTuple):
     train_size: int
     steps_per_epoch: int
     epochs: int
+    pixel_range: Callable[[], np.ndarray] = lambda: np.array([[0.0], [1.0]])  # [2, C]: what a black and a white pixel are in a batch
 
 
 def init_net(net: nn.Module, key: jax.Array, image: jax.Array) -> tuple[PyTree, PyTree]:

@@ -1,6 +1,7 @@
 """The compiled functions of one run: what `train` and `evaluate` call, for all seeds at once."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -59,6 +60,8 @@ class Program:
 
 
 def steps_per_epoch(cfg: Train, source: Source) -> int:
+    if not cfg.epochs:
+        return 1
     rows = len(source.train.label)
     if rows < cfg.batch_size:
         raise ValueError(f"batch_size = {cfg.batch_size} is larger than the training set of {source.name} ({rows} images)")
@@ -75,11 +78,18 @@ def steps_per_call(cfg: Train, source: Source) -> int:
     return min(max(PIXELS_PER_CALL // (cfg.batch_size * height * width), 1), 256)
 
 
+def find_pixel_range(source: Source) -> np.ndarray:
+    """[2, C]: what the data set makes of a black and of a white pixel."""
+    shape = source.train.image.shape[1:]
+    return np.asarray(source.scale(np.stack([np.zeros(shape, np.uint8), np.full(shape, 255, np.uint8)])), np.float32)[:, 0, 0]
+
+
 def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds) -> Program:
     """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run."""
     seeds.check_batch(cfg.batch_size)
     source = variants[0].source
-    info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), cfg.epochs)
+    pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few ask
+    info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), max(cfg.epochs, 1), pixel_range)
     method = cfg.method.make(info, cfg.net, cfg.optim)
     trains = list({id(v.source): v.source.train for v in variants}.values())
     images = trains[0].image if isinstance(trains[0].image, Images) else None

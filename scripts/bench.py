@@ -5,6 +5,7 @@
     scaling  1, 2, 4 devices: a larger batch, or more seeds
     sweep    ten MLPs on 45,000 images of 28 px against a PyTorch loop, per seed
     eval     ten seeds in one pass against ten passes
+    stream   training images read from disk (stored squares, in the page cache) against the same on the device
 
 What is timed is the product's own loop (`train.feeds_from`, `program.advance`; `evaluate.pool`). Arms take turns in blocks, A B A B;
 the first block of each, with compilation, is not counted; the device is waited for at the end of a block only. Every number is of
@@ -20,6 +21,7 @@ import os
 import pathlib
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -202,6 +204,13 @@ def evaluation(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[
     return results
 
 
+def streaming(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+    """A ratio below one is the share of time in which the device computes."""
+    with tempfile.TemporaryDirectory() as folder:
+        arms = [Arm(*arm) for arm in cases.streamed(pathlib.Path(folder), arguments.small)]
+        return [pair("images from disk", arms, rules, same_losses(2e-2))]
+
+
 def named(arguments: argparse.Namespace, table: dict) -> list[tuple]:
     """The rows of a table of cases that --nets asks for."""
     unknown = set(arguments.nets) - set(table)
@@ -210,7 +219,7 @@ def named(arguments: argparse.Namespace, table: dict) -> list[tuple]:
     return [(name, case) for name, case in table.items() if not arguments.nets or name in arguments.nets]
 
 
-BENCHMARKS = {"step": step, "array": array, "scaling": scaling, "sweep": sweep, "eval": evaluation}
+BENCHMARKS = {"step": step, "array": array, "scaling": scaling, "sweep": sweep, "eval": evaluation, "stream": streaming}
 
 
 def main(argv: list[str] | None = None) -> dict:

@@ -21,12 +21,14 @@ from configs import common
 from jaxbed import config, decisions, keys, main, parallel
 from jaxbed.data import colored_mnist, imagenet, noise, shapes
 from jaxbed.methods import lff
-from jaxbed.models import mlp
+from jaxbed.models import mlp, style_network
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__"))
+OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm"}  # not for every data set
+FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__", *OWN_DATA))
+COMPILED = ("erm", "sagnet", "infodrop", "debiased")  # in the large network of imagenet and noise; tracing it takes seconds
 # refuse a setting whose network is an MLP
-NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc"}
+NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc", "debiased"}
 SECOND_PHASES = {"infodrop_finetune"}  # have a schedule of their own
 BATCH = 8
 
@@ -78,12 +80,19 @@ def shapes_of(tree):
 
 @pytest.mark.parametrize(
     ("stem", "dataset"),
-    [(stem, dataset) for stem in FILES for dataset in common.SETTINGS if "imagenet" not in dataset or stem in ("erm", "sagnet")],
-)  # `noise` has the network of imagenet, whose pictures no method sees before they are batches
+    [
+        (stem, dataset)
+        for stem in FILES
+        for dataset in common.SETTINGS
+        if dataset not in ("imagenet", "imagenet_biasbed", "noise") or stem in COMPILED[: 2 if dataset != "noise" else None]
+    ],
+)
 def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures):
     cfg = of_file(stem).get_config(dataset)
     source = small_source(cfg, monkeypatch, pictures)
     cfg = dataclasses.replace(cfg, batch_size=BATCH, seeds=2, mesh=config.Mesh(seed=1, data=1))
+    if stem == "debiased":  # whose style network is a file
+        cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style=style_network.Config("random", width=4, stages=1)))
     if stem in NEED_MAPS and isinstance(cfg.net, mlp.Config):
         with pytest.raises(ValueError, match=r"give it a resnet\.Config"):
             tiny.program(cfg, source)
@@ -112,6 +121,33 @@ def test_every_configuration_survives_json(stem, dataset):
     assert back == cfg and type(back.method) is type(cfg.method)
     assert isinstance(back.optim.milestones_epochs, tuple) and back.eval.sets == ()
     assert config.differences(config.to_dict(back), config.to_dict(cfg)) == []
+
+
+def test_mixtures_have_equal_shares_and_their_schedules():
+    for which, shares in (("cae", (1, 1)), ("edsr_biasbed", (1, 1)), ("cae_edsr", (1, 1, 1))):
+        cfg = of_file("deepaugment_erm").get_config(which)
+        assert cfg.data.shares == shares and cfg.init_from == ""
+        assert (cfg.epochs, cfg.batch_size) == ((100, 256) if "biasbed" in which else (30, 1024))
+        assert cfg.data.decision == ("sixteen_mean_logit" if "biasbed" in which else "sixteen_mean_prob")
+        config.check(config.from_dict(config.to_dict(cfg)))
+    assert of_file("deepaugment_erm").get_config().name == "DeepAugment ERM (CAE + EDSR)"
+    with pytest.raises(ValueError, match="DeepAugment has no images 'shapes': after the colon comes cae, edsr, cae_edsr"):
+        of_file("deepaugment_erm").get_config("shapes")
+
+
+def test_without_its_folders_a_mixture_is_refused(pictures):
+    cfg = of_file("deepaugment_erm").get_config("cae")
+    with pytest.raises(ValueError, match="1 training sets need as many shares"):
+        dataclasses.replace(cfg.data, train=str(pictures), val_from_train=2).open()
+
+
+def test_stylised_training_sets():
+    of = of_file("stylized_erm").get_config
+    assert of("shapes").data.texture_correlation == 1 / 16 and of() == of("shapes")
+    assert of("imagenet").epochs == 60 and of("imagenet").optim.milestones_epochs == (20, 40)
+    assert of("imagenet_biasbed").epochs == 100
+    with pytest.raises(ValueError, match="there is no stylised 'colored_mnist'"):
+        of("colored_mnist")
 
 
 @pytest.mark.parametrize("stem", FILES)

@@ -223,3 +223,30 @@ def test_pytorch_gives_the_same_logits():
         expected = theirs(torch.from_numpy(image).permute(0, 3, 1, 2)).numpy()
     ours = apply_net(net, params, jax.tree.map(lambda x: x + 0.3, stats), image, False)[0]
     np.testing.assert_allclose(ours, expected, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["torchvision.models", "timm"])
+@pytest.mark.parametrize("depth", [18, 34, 50])
+def test_libraries_give_the_same_logits(library, depth):
+    """There and back: what a library's network answers, ours answers with its weights, and it does with ours."""
+    torch = pytest.importorskip("torch")
+    library = pytest.importorskip(library)
+    make = getattr(library, f"resnet{depth}") if hasattr(library, f"resnet{depth}") else lambda: library.create_model(f"resnet{depth}")
+    torch.manual_seed(0)
+    theirs, image = make().eval(), RNG.normal(size=(2, 224, 224, 3)).astype(np.float32)
+    for name, array in theirs.state_dict().items():
+        if name.endswith(("running_mean", "running_var", "bn3.weight", "bn2.weight")):  # as after training
+            array.copy_(torch.rand_like(array) / 2 + 0.75)
+
+    def answer(network):
+        with torch.no_grad():
+            return network(torch.tensor(image.transpose(0, 3, 1, 2))).numpy()
+
+    params, stats = convert.from_torch({name: array.numpy() for name, array in theirs.state_dict().items()})
+    net, expected = resnet.Config(depth=depth).make(1000), answer(theirs)
+    found = jax.jit(lambda params, stats: apply_net(net, params, stats, image, False)[0])(params, stats)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    again = make().eval()
+    again.load_state_dict({name: torch.tensor(array) for name, array in convert.to_torch(params, stats).items()})
+    np.testing.assert_array_equal(answer(again), expected)

@@ -6,8 +6,8 @@ from typing import Any
 from jaxbed import config, parallel, variants
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
-from jaxbed.methods import dsu, efdmix, erm, infodrop, lff, mixing, mixstyle, padain, rsc, sagnet
-from jaxbed.models import mlp, resnet
+from jaxbed.methods import debiased, dsu, efdmix, erm, infodrop, lff, mixing, mixstyle, padain, rsc, sagnet
+from jaxbed.models import mlp, resnet, style_network
 from jaxbed.optim import Optim
 from jaxbed.program import Program, assemble
 
@@ -26,6 +26,8 @@ METHODS = {
     "rsc_imagenet": rsc.Config(variant="imagenet"),
     "mixup": mixing.Mixup(),
     "cutmix": mixing.CutMix(p=0.5),
+    "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", width=4, stages=2)),
+    "debiased_biasbed": debiased.Config(variant="biasbed", style=style_network.Config("random", width=4, stages=2)),
 }
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 

@@ -5,6 +5,7 @@ Arms are tuples (name, run, images per step, unit of steps, first losses), in th
 
 import dataclasses
 import math
+import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ import jax
 import numpy as np
 
 from jaxbed import config, evaluate, parallel, program, train, variants
-from jaxbed.data import augment, noise
-from jaxbed.methods import dsu, efdmix, erm, infodrop, lff, mixing, mixstyle, padain, rsc, sagnet
-from jaxbed.models import mlp, resnet, simple_conv
+from jaxbed.data import augment, imagenet, noise, records
+from jaxbed.methods import debiased, dsu, efdmix, erm, infodrop, lff, mixing, mixstyle, padain, rsc, sagnet
+from jaxbed.models import mlp, resnet, simple_conv, style_network
 from jaxbed.optim import Optim
 
 METHODS = {
@@ -29,6 +30,8 @@ METHODS = {
     "rsc": rsc.Config(),
     "mixup": mixing.Mixup(),
     "cutmix": mixing.CutMix(),
+    "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", dtype="bfloat16")),
+    "debiased_fine": debiased.Config(grid="fine", style=style_network.Config("random", dtype="bfloat16")),
 }
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
 SCALE = augment.Config(mean=(0.5,), std=(0.5,))  # to ±1, nothing random: as `peers.train.Trainer.scale`
@@ -208,6 +211,32 @@ def passes(case: Case) -> tuple[list[tuple], Callable[[], float]]:
     images = case.rows * seeds
     arms = [(f"{seeds} passes", run_alone, images, 1, list), ("one pass", run_together, images, 1, list)]
     return arms, share
+
+
+def streamed(folder: pathlib.Path, small: bool) -> list[tuple]:
+    """Two arms that train on the same 20,000 stored squares: all of them on the device, and read from files in `folder`."""
+    side_px, stored_px, batch, count, steps = (32, 40, 16, 80, 2) if small else (224, 256, 256, 20_000, 4)
+    held = count % (batch * steps)  # so that an epoch is a whole number of calls
+    squares = np.random.default_rng(0).integers(0, 256, (16, stored_px, stored_px, 3), np.uint8)
+    part = folder / "part-00000-of-00001.array_record"
+    sums = {part.name: records.write_part(part, (squares[i % len(squares)].tobytes() for i in range(count)))}
+    classes = tuple(f"class{i}" for i in range(8))
+    records.finish(folder, "uint8", stored_px, np.array([f"{i}" for i in range(count)]), np.arange(count) % 8, classes, sums, {})
+    arms = []
+    for name, resident_gib in (("on the device", 64.0), ("from disk", 0.0)):
+        data = imagenet.Config(str(folder), val_from_train=held, side_px=side_px, stored_px=stored_px, resident_gib=resident_gib)
+        data.augment.crop_px = side_px
+        cfg = config.Train(
+            name="erm",
+            method=METHODS["erm"],
+            net=step("erm", small).net,
+            data=data,
+            optim=Optim(rule="sgd", lr=LEARNING_RATE),
+            batch_size=batch,
+            mesh=parallel.Mesh(seed=1, data=1, steps_per_call=steps),
+        )
+        arms.append(loop(name, cfg, [program.assemble(cfg, variants.one(cfg, data.open()), parallel.Seeds(1, 0, cfg.mesh))]))
+    return arms
 
 
 def peer_settings(case: Case, method: str, form: str) -> dict:

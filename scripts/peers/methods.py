@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from peers.debiased import Debiased, DebiasedFine
 from peers.networks import STEMS
 
 EPSILON = 1e-5  # of variances
@@ -417,4 +418,6 @@ METHODS = {
     "rsc": Rsc,
     "mixup": Mixup,
     "cutmix": CutMix,
+    "debiased": Debiased,
+    "debiased_fine": DebiasedFine,
 }

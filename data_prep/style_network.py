@@ -1,0 +1,180 @@
+"""The style network of shape-texture debiased training and of Stylized-ImageNet: published weights converted, or others trained.
+
+    python data_prep/style_network.py convert vgg_normalised.pth decoder.pth OUT.safetensors
+    python data_prep/style_network.py train CONTENT STYLE OUT.safetensors --encoder vgg_normalised.pth --style-weight 10 --steps 160000
+    python data_prep/style_network.py train shapes shapes OUT.safetensors \\
+        --width 32 --stages 2 --steps 800 --batch 16 --lr 3e-3 --style-weight 1   # a minute on two CPU cores
+
+The two published files belong to release v0.0.0 of naoto0804/pytorch-AdaIN. CONTENT and STYLE are picture folders, folders of records or
+TFDS data sets (jaxbed/data/pictures.py), or `shapes`, the data set made by code, at 32 px.
+
+Training fits the decoder D to a fixed encoder E: with features T = AdaIN(E(content), E(style)) and their picture D(T), Adam descends the
+mean square of E(D(T)) - T, plus style-weight times that of the differences between D(T) and the style picture in the means and deviations
+of relu1_1, relu2_1, ... The learning rate is lr / (1 + decay · step). For photographs the encoder is VGG's; on `shapes` an untrained one
+of two stages exchanges colours and contrasts and keeps outlines, but patterns stay visible in part; with three stages outlines are lost.
+"""
+
+import argparse
+import functools
+import itertools
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import traverse_util
+from safetensors.numpy import save_file
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from jaxbed.data import pictures, shapes, stream
+from jaxbed.models import style, style_network, torch_files
+
+PyTree = Any
+SIDE_PX = {"shapes": 32}  # of training squares; of all others 256
+
+
+def convert(vgg: str, decoder: str, out: pathlib.Path) -> None:
+    params = {
+        "encoder": style_network.encoder_from_torch(torch_files.read(vgg)),
+        "decoder": style_network.decoder_from_torch(torch_files.read(decoder)),
+    }
+    width = params["encoder"]["conv1_1"]["bias"].shape[0]
+    _check(params, width, 4, f"{vgg} and {decoder}")
+    save(params, out)
+
+
+def save(params: PyTree, out: pathlib.Path) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_suffix(".partial")
+    save_file({name: np.ascontiguousarray(array) for name, array in traverse_util.flatten_dict(params, sep="/").items()}, partial)
+    os.replace(partial, out)
+    print(f"written: {out}, {out.stat().st_size / 2**20:.1f} MiB")
+
+
+def squares(place: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
+    """Batches [B, side, side, 3] of random squares of random pictures, values in [0, 1], without end."""
+    side, rng = asked.side_px, np.random.default_rng(seed)
+    if place == "shapes":
+        images = shapes.Config(side_px=side).open().train.image
+        found = (images[rng.integers(0, len(images), asked.batch)] for _ in itertools.repeat(None))
+    else:
+        images = pictures.open_place(place, pictures.Size(asked.resize_px, asked.resize_px, "fast"), "skip").images
+
+        def rows_of(step: int) -> np.ndarray:
+            return np.random.default_rng([seed, step]).integers(0, len(images), asked.batch)
+
+        found = (image for image, _ in stream.batches(images, rows_of, 0))
+    for whole in found:
+        tops, lefts = rng.integers(0, whole.shape[1] - side + 1, (2, asked.batch))
+        cut = [image[top : top + side, left : left + side] for image, top, left in zip(whole, tops, lefts, strict=True)]
+        yield np.stack(cut).astype(np.float32) / 255
+
+
+def losses(network: style_network.Config, params: PyTree, content: jax.Array, styled: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(content, style) loss of one batch."""
+    of_style = network.maps(params, styled)
+    target = style.adain(network.encode(params, content), of_style[-1])
+    side = content.shape[1:3]
+    of_output = network.maps(params, network.decode(params, target)[:, : side[0], : side[1]])
+
+    def statistics(maps: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean, var = style.moments(maps)
+        return mean, jnp.sqrt(var + style.EPSILON)
+
+    pairs = [pair for a, b in zip(of_output, of_style, strict=True) for pair in zip(statistics(a), statistics(b), strict=True)]
+    return ((of_output[-1] - target) ** 2).mean(), sum(((a - b) ** 2).mean() for a, b in pairs)
+
+
+def fit(network: style_network.Config, params: PyTree, batches: Iterator[tuple], asked: argparse.Namespace, say: Callable) -> PyTree:
+    """params with another decoder."""
+    optimizer = optax.adam(lambda step: asked.lr / (1 + asked.decay * step))
+
+    @jax.jit
+    def step(decoder: PyTree, opt: PyTree, encoder: PyTree, content: jax.Array, styled: jax.Array) -> tuple:
+        def total(decoder: PyTree) -> tuple:
+            parts = losses(network, {"encoder": encoder, "decoder": decoder}, content, styled)
+            return parts[0] + asked.style_weight * parts[1], parts
+
+        grads, parts = jax.grad(total, has_aux=True)(decoder)
+        updates, opt = optimizer.update(grads, opt, decoder)
+        return optax.apply_updates(decoder, updates), opt, jnp.stack(parts)
+
+    decoder, encoder = jax.device_put((params["decoder"], params["encoder"]))
+    opt, recent, began = optimizer.init(decoder), [], time.monotonic()
+    for done in range(1, asked.steps + 1):
+        decoder, opt, parts = step(decoder, opt, encoder, *next(batches))
+        recent.append(parts)
+        if done % max(asked.steps // 20, 1) == 0 or done == asked.steps:
+            content, styled = np.mean(jax.device_get(recent), axis=0)
+            say(f"step {done:,} of {asked.steps:,}: content {content:.4f}, style {styled:.4f}, {time.monotonic() - began:.0f} s")
+            if not np.isfinite(content + styled):
+                raise ValueError(f"the loss is not finite any more: lower --lr (now {asked.lr})")
+            recent = []
+    return {"encoder": params["encoder"], "decoder": jax.device_get(decoder)}
+
+
+def train(asked: argparse.Namespace) -> None:
+    network = style_network.Config(width=asked.width, stages=asked.stages)
+    params = style_network.draw(asked.width, asked.stages, asked.seed)
+    if asked.encoder != "random":
+        found = torch_files.read(asked.encoder)
+        if "0.weight" in found:
+            params["encoder"] = style_network.encoder_from_torch(found, asked.stages)
+        else:
+            params["encoder"] = traverse_util.unflatten_dict(found, sep="/").get("encoder", {})
+        _check(params, asked.width, asked.stages, asked.encoder)
+    batches = zip(squares(asked.content, asked, 2 * asked.seed), squares(asked.style, asked, 2 * asked.seed + 1), strict=True)
+    save(fit(network, params, batches, asked, functools.partial(print, flush=True)), asked.out)
+
+
+def _check(params: PyTree, width: int, stages: int, origin: str) -> None:
+    found = {name: array.shape for name, array in traverse_util.flatten_dict(params, sep="/").items()}
+    wrong = sorted(set(found.items()) ^ set(style_network.shapes(width, stages).items()))
+    if wrong:
+        raise ValueError(f"{origin}: {wrong[0][0]} does not fit width {width} and {stages} stages: set --width and --stages")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = parser.add_subparsers(dest="task", required=True)
+    task = tasks.add_parser("convert", help="published weights to a file of this project")
+    task.add_argument("vgg")
+    task.add_argument("decoder")
+    task.add_argument("out", type=pathlib.Path)
+    task = tasks.add_parser("train", help="a decoder for a fixed encoder")
+    task.add_argument("content")
+    task.add_argument("style")
+    task.add_argument("out", type=pathlib.Path)
+    task.add_argument("--encoder", default="random", help="vgg_normalised.pth, a file made by this script, or random")
+    task.add_argument("--width", type=int, default=64)
+    task.add_argument("--stages", type=int, default=4)
+    task.add_argument("--steps", type=int, default=160_000)
+    task.add_argument("--batch", type=int, default=8)
+    task.add_argument("--lr", type=float, default=1e-4)
+    task.add_argument("--decay", type=float, default=5e-5)
+    task.add_argument("--style-weight", type=float, default=10.0)
+    task.add_argument("--side-px", type=int, help="of training squares; default 256, and 32 for shapes")
+    task.add_argument("--resize-px", type=int, default=512, help="shorter side of the pictures that they are cut from")
+    task.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args(argv)
+    try:
+        if asked.task == "convert":
+            convert(asked.vgg, asked.decoder, asked.out)
+        else:
+            asked.side_px = asked.side_px or min(SIDE_PX.get(place, 256) for place in (asked.content, asked.style))
+            train(asked)
+    except (ValueError, OSError) as error:
+        print(f"style_network: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
