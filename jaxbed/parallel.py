@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+from jaxbed import cache
 
 PyTree = Any
 MOST_CPU_DEVICES = 12
@@ -141,8 +142,7 @@ def free_bytes() -> int | None:
 def keep_compilations() -> None:
     """Keeps compiled programs in the user's cache folder, so that a second run starts at once. JAX_COMPILATION_CACHE_DIR overrides."""
     if jax.config.jax_compilation_cache_dir is None:
-        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(cache / "jaxbed" / "compiled"))
+        jax.config.update("jax_compilation_cache_dir", str(cache.folder() / "compiled"))
 
 
 def use_cores(seeds: int, mesh: Mesh) -> None:

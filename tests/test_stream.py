@@ -3,7 +3,9 @@
 import dataclasses
 import io
 import json
+import sys
 import time
+import types
 
 import jax
 import numpy as np
@@ -273,6 +275,54 @@ def test_places_that_are_no_data_set_are_an_error(tmp_path, folder):
         pictures.open_place(str(folder), size)
     with pytest.raises(ValueError, match="tfds:NAME:SPLIT"):
         pictures.open_place("tfds:imagenet2012", size)
+
+
+def test_tfds_is_read_once_for_labels_and_then_picture_by_picture(folder, tmp_path, monkeypatch):
+    """With what TFDS 4.9.10 gives, on the same pictures as in the folder."""
+    names, labels, classes = pictures.list_folder(folder)
+    asked = []
+
+    class Builder:
+        version, data_path = "5.1.0", str(tmp_path)
+        info = types.SimpleNamespace(features={"label": types.SimpleNamespace(names=list(classes))})
+
+        def __init__(self, name, data_dir):
+            assert (name, data_dir) == ("imagenet2012", "/data")
+
+        def as_data_source(self, split, decoders):
+            if split != "train":
+                raise ValueError(f"Unknown split {split!r}.\nMore lines.")
+            assert decoders == {"image": "skip"}
+            rows = self
+
+            class Source:
+                def __len__(self):
+                    return len(names)
+
+                def __getitem__(self, row):
+                    asked.append(row)
+                    name = {} if rows.version == "no names" else {"file_name": names[row].encode()}
+                    return {"image": (folder / str(names[row])).read_bytes(), "label": np.int64(labels[row]), **name}
+
+            return Source()
+
+    module = types.ModuleType("tensorflow_datasets")
+    module.builder, module.decode = Builder, types.SimpleNamespace(SkipDecoding=lambda: "skip")
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    size = Size(56, 64)
+    expected = pictures.open_place(str(folder), size)
+    for count in (len(names), 0):  # the second time labels and names are known
+        asked.clear()
+        found = pictures.open_place("tfds:imagenet2012:train@/data", size)
+        assert len(asked) == count
+        assert found.classes == classes and found.images.names.tolist() == names.tolist()
+        np.testing.assert_array_equal(found.labels, labels)
+    np.testing.assert_array_equal(found.images.load()[0], expected.images.load()[0])
+    monkeypatch.setattr(Builder, "version", "no names")
+    assert pictures.open_place("tfds:imagenet2012:train@/data", size).images.names[0] == "train-0000000"
+    with pytest.raises(FileNotFoundError, match=r"TFDS has no such data set ready \(Unknown split 'test'.\); download_and_prepare"):
+        pictures.open_place("tfds:imagenet2012:test@/data", size)
 
 
 def test_pictures_in_one_folder_are_told_apart_by_their_names(tmp_path):

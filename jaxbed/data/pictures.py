@@ -4,12 +4,16 @@ A place is written as a path (image folder or folder of records) or as tfds:NAME
 """
 
 import dataclasses
+import hashlib
+import os
 import pathlib
 from collections.abc import Callable
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxbed import cache
 from jaxbed.data import decode, records, stream
 from jaxbed.data.stream import Images
 
@@ -137,9 +141,33 @@ def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable
     except ImportError as error:
         raise ValueError(f"{place} needs tensorflow-datasets: pip install jaxbed[tfds]") from error
     _, name, split = words
-    builder = tfds.builder(name, data_dir=folder or None)
-    source = builder.as_data_source(split, decoders={"image": tfds.decode.SkipDecoding()})
-    without_images = builder.as_data_source(split, decoders=tfds.decode.PartialDecoding({"label": True}))
-    labels = np.array([int(example["label"]) for example in without_images], np.int32)
-    names = np.array([f"{split}-{row:07d}" for row in range(len(source))])
+    try:
+        builder = tfds.builder(name, data_dir=folder or None)
+        source = builder.as_data_source(split, decoders={"image": tfds.decode.SkipDecoding()})
+    except Exception as error:  # of many kinds
+        cure = "download_and_prepare with file_format='array_record' makes it, which is read without TensorFlow"
+        raise FileNotFoundError(f"{place}: TFDS has no such data set ready ({str(error).strip().splitlines()[0]}); {cure}") from error
+    digest = hashlib.sha256(f"{builder.data_path}:{split}:{len(source)}".encode()).hexdigest()[:16]
+    index = cache.folder() / "tfds" / f"{name}-{builder.version}-{split}-{digest}.npz"
+    if not index.is_file():
+        _index(source, index, split)
+    with np.load(index) as found:
+        names, labels = found["name"], found["label"]
     return names, labels, tuple(builder.info.features["label"].names), lambda row: source[row]["image"]
+
+
+def _index(source: Any, path: pathlib.Path, split: str) -> None:
+    """Names and labels of all examples, kept for the next time: TFDS has them in the records alone, beside the pictures."""
+
+    def one(row: int) -> tuple[str, int]:
+        example = source[row]
+        name = example.get("file_name", b"")  # not the same in all data sets that have it
+        return (name.decode() if name else f"{split}-{row:07d}"), int(example["label"])
+
+    with ThreadPoolExecutor(stream.readers(0)) as threads:
+        names, labels = zip(*threads.map(one, range(len(source))), strict=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        np.savez_compressed(file, name=np.array(names), label=np.array(labels, np.int32))
+    os.replace(partial, path)

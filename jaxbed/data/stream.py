@@ -23,6 +23,11 @@ class Unreadable(ValueError):
     """An image that cannot be decoded."""
 
 
+def readers(threads: int) -> int:
+    """How many threads read; 0: one for each core, 16 at most."""
+    return threads or min(os.cpu_count() or 1, 16)
+
+
 @dataclasses.dataclass
 class Images:
     """Looks like an array of images [n, H, W, C] uint8, but holds none.
@@ -37,7 +42,7 @@ class Images:
     side_px: tuple[int, int]  # height, width
     channels: int = 3
     corrupt: str = "fail"
-    threads: int = 0  # 0: one for each core, 16 at most
+    threads: int = 0  # see `readers`
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)  # name -> reason
 
     dtype = np.dtype(np.uint8)
@@ -84,13 +89,9 @@ class Images:
     def load(self) -> tuple[np.ndarray, np.ndarray]:
         """All of them, in memory: images [n, H, W, C] and the rows they are."""
         parts = [np.arange(first, min(first + GROUP, len(self))) for first in range(0, len(self), GROUP)]
-        with ThreadPoolExecutor(self.readers) as threads:
+        with ThreadPoolExecutor(readers(self.threads)) as threads:
             images, rows = zip(*threads.map(self.take, parts), strict=True)
         return np.concatenate(images), np.concatenate(rows)
-
-    @property
-    def readers(self) -> int:
-        return self.threads or min(os.cpu_count() or 1, 16)
 
 
 def join(parts: list[Images]) -> Images:
@@ -132,7 +133,7 @@ def batches(images: Images, rows_of: Callable[[int], np.ndarray], first: int) ->
             step, part = divmod(index, groups)
             return images.take(rows(first + step)[part * GROUP : (part + 1) * GROUP])
 
-    options = grain.ReadOptions(num_threads=images.readers, prefetch_buffer_size=AHEAD * groups)
+    options = grain.ReadOptions(num_threads=readers(images.threads), prefetch_buffer_size=AHEAD * groups)
     read = iter(grain.MapDataset.source(Groups()).to_iter_dataset(options))
     while True:
         found, taken = np.empty((size, *images.shape[1:]), np.uint8), np.empty(size, np.int32)
