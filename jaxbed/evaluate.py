@@ -39,8 +39,17 @@ from jaxbed.variants import Variant, one
 
 PyTree = Any
 THREADS = 8  # that load checkpoints, and compress and write answers
-AHEAD = 3  # checkpoints in memory
+AHEAD = 3  # checkpoints in memory beyond those that answer
+EPOCHS = 4  # that answer in one pass over images which are streamed: reading takes longer than answering
 STEPS = 4  # batches of a block of streamed images
+
+
+class Loaded(NamedTuple):
+    """The checkpoint of one epoch."""
+
+    epoch: int
+    identity: str
+    weights: PyTree
 
 
 class Part(NamedTuple):
@@ -61,6 +70,7 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     program = assemble(cfg, variants, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)))
     _, epochs = stores(workdir, program.seeds.size, log)
     parts = prepare(cfg, variants, program, pathlib.Path(workdir))
+    together = EPOCHS if any(one_pool.streamed for part in parts for one_pool in part.pools) else 1
     if not epochs.numbers() and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
@@ -68,12 +78,13 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
             trained = epochs.numbers()
             left = [epoch for epoch in trained if not all(answered(part.folder, part.sets, epoch, epochs) for part in parts)]
             loading = collections.deque()
-            for place, epoch in enumerate(left):
+            for place in range(0, len(left), together):
                 if interrupt.signal:
                     return interrupt.signal
-                for following in left[place + len(loading) : place + AHEAD]:
+                for following in left[place + len(loading) : place + together + AHEAD]:
                     loading.append(threads.submit(epochs.load, following, snapshot(program.abstract)))
-                answer(loading.popleft().result(), epochs.identity(epoch), epoch, parts, log, threads)
+                group = [Loaded(epoch, epochs.identity(epoch), loading.popleft().result()) for epoch in left[place : place + together]]
+                answer(group, parts, log, threads)
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             time.sleep(1.0)
@@ -126,6 +137,7 @@ class Pool(NamedTuple):
     sizes: list[int]
     blocks: Callable[[], Iterable[jax.Array]]  # each [steps, B, H, W, C] uint8; the last batch is filled up, which is never counted
     answers: Callable  # (params, stats, block) -> [S, steps, B] int32
+    streamed: bool
 
 
 def pool(program: Program, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
@@ -144,7 +156,7 @@ def pool(program: Program, source: Source, sets: dict[str, EvaluationSet], batch
             steps = -(-sum(sizes) // batch)
             whole = np.resize(np.concatenate(images), (steps * batch, *shape)).reshape(steps, batch, *shape)
             blocks = functools.partial(list, [program.seeds.place(whole, None, "data")])
-        pools.append(Pool(names, sizes, blocks, program.seeds.over(_answers(program, source, decision), shared=(2,))))
+        pools.append(Pool(names, sizes, blocks, program.seeds.over(_answers(program, source, decision), shared=(2,)), streamed))
     return pools
 
 
@@ -184,27 +196,33 @@ def answered(folder: pathlib.Path, sets: dict[str, EvaluationSet], epoch: int, e
     return True
 
 
-def answer(weights: PyTree, identity: str, epoch: int, parts: list[Part], log: Log, threads: ThreadPoolExecutor) -> None:
-    """Writes what all seeds answer with the weights of one epoch's checkpoint."""
+def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPoolExecutor) -> None:
+    """Writes what all seeds answer with the weights of each epoch's checkpoint."""
     started, images, written = time.monotonic(), 0, []
     for i, part in enumerate(parts):
-        own, seeds = weights, part.program.seeds
+        seeds, own = part.program.seeds, [loaded.weights for loaded in group]
         if len(parts) > 1:
-            own = seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed")
-        alive = np.asarray(own["alive"])
-        for names, sizes, blocks, answers in part.pools:
-            found = []
-            for block in blocks():
-                found.append(answers(own["params"], own["stats"], block))
-                jax.block_until_ready(found[-2:-1])  # the device answers one block while the next is read, and holds no more
-            flat = np.concatenate([np.asarray(part).reshape(seeds.size, -1) for part in found], axis=1)
-            images += sum(sizes)
-            for name, found in zip(names, np.split(flat[:, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1), strict=True):
-                content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive, "checkpoint": identity}
-                written.append(threads.submit(write, part.folder / name / f"{epoch}.npz", content))
+            own = [seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed") for weights in own]
+        for each in part.pools:
+            images += sum(each.sizes)
+            for loaded, weights, answers in zip(group, own, _pass(each, own), strict=True):
+                flat, alive = answers.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
+                for name, found in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
+                    content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive, "checkpoint": loaded.identity}
+                    written.append(threads.submit(write, part.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
         file.result()
-    log.write("evaluation", epoch=epoch, images=images, seconds=time.monotonic() - started)
+    for loaded in group:
+        log.write("evaluation", epoch=loaded.epoch, images=images, seconds=(time.monotonic() - started) / len(group))
+
+
+def _pass(pool: Pool, own: list[PyTree]) -> list[np.ndarray]:
+    """Answers [S, steps, B] of each of several epochs' weights, in one pass over the images."""
+    found = []
+    for block in pool.blocks():
+        found.append([pool.answers(weights["params"], weights["stats"], block) for weights in own])
+        jax.block_until_ready(found[-2:-1])  # the device answers one block while the next is read, and holds no more
+    return [np.concatenate(answers, axis=1) for answers in zip(*found, strict=True)]
 
 
 def write(path: pathlib.Path, content: dict) -> None:

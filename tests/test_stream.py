@@ -436,6 +436,28 @@ def test_evaluation_from_a_stream_is_evaluation_from_memory(data, monkeypatch):
     np.testing.assert_array_equal(*found)
 
 
+def test_several_epochs_answer_in_one_pass(tmp_path, monkeypatch):
+    cfg = tiny.mlp_config(data=shapes.Config(**SHAPES), epochs=3)
+    log, opened = Log(tmp_path), cfg.data.open()
+    assert train.train(cfg, variants.one(cfg, opened), tmp_path, log) == 0
+    assert evaluate.evaluate(cfg, variants.one(cfg, opened), tmp_path, log) == 0
+    files = sorted((tmp_path / "responses").glob("*/*.npz"))
+    expected, passes, read = {}, [], evaluate._read
+    for file in files:
+        with np.load(file) as stored:
+            expected[file] = dict(stored)
+        file.unlink()
+    monkeypatch.setattr(evaluate, "EPOCHS", 2)
+    monkeypatch.setattr(evaluate, "_read", lambda *arguments: passes.append(1) or read(*arguments))
+    streamed = dataclasses.replace(cfg, data=Streamed(**SHAPES))
+    assert evaluate.evaluate(streamed, variants.one(streamed, streamed.data.open()), tmp_path, log) == 0
+    assert len(passes) == 2  # two epochs, then the third
+    for file, content in expected.items():
+        with np.load(file) as stored:
+            for name, array in content.items():
+                np.testing.assert_array_equal(stored[name], array)
+
+
 def test_streams_cannot_have_variants_with_other_images():
     cfg = tiny.mlp_config(data=Streamed(**SHAPES), sweep=("data.seed=0,1",))
     with pytest.raises(ValueError, match="is streamed, and variants with training sets of their own must be runs of their own"):
