@@ -8,6 +8,10 @@ aligned         accuracy on the aligned images
 conflicting     accuracy on the conflicting images
 acc_diff        aligned - conflicting
 ac_score        2·aligned·conflicting / (aligned + conflicting); 0 where both are 0 (Lee et al., 2022)
+eo_pooled       conflicting / aligned: equality of opportunity of all classes together
+eo_macro        mean over classes of min(r, 1/r), r the same ratio within a class; 0 where only one of the two is 0, absent where a class
+                is never right
+eo_pos          r of class 1, where there are two classes
 worst_group     lowest accuracy of a non-empty (label, cue) cell, images without a cue apart; n_total is that cell's size
 group_mean      mean of the cells' accuracies
 cue_accuracy    answers equal to the cue / conflicting images
@@ -47,6 +51,7 @@ def measure(response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: 
         a, c = result["aligned"][0], result["conflicting"][0]
         result["acc_diff"] = _plain(a - c)
         result["ac_score"] = _plain(ac_score(a, c))
+        result |= opportunity(correct, label, aligned, conflicting)
     pairs, cell = np.unique(np.stack([label, cue]), axis=1, return_inverse=True)
     sizes = np.bincount(cell.ravel(), minlength=pairs.shape[1])
     hits = np.stack([np.bincount(cell.ravel(), row, len(sizes)) for row in correct])  # [S, cells]
@@ -54,6 +59,30 @@ def measure(response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: 
     result["worst_group"] = _ratio(hits[np.arange(len(hits)), worst], sizes[worst])
     result["group_mean"] = _plain((hits / sizes).mean(1))
     return result
+
+
+def opportunity(
+    correct: np.ndarray, label: np.ndarray, aligned: np.ndarray, conflicting: np.ndarray
+) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Equality of opportunity (Hardt et al., 2016) of answers [S, n], over the classes that have aligned and conflicting images."""
+
+    def ratio(chosen: np.ndarray) -> np.ndarray:  # [S]
+        a, c = (correct[:, chosen & group].mean(1) for group in (aligned, conflicting))
+        return np.divide(c, a, out=np.where(c > 0, np.inf, np.nan), where=a > 0)
+
+    classes = [y for y in np.unique(label) if (aligned & (label == y)).any() and (conflicting & (label == y)).any()]
+    each = np.stack([ratio(label == y) for y in classes]) if classes else np.full((1, len(correct)), np.nan)
+    with np.errstate(divide="ignore"):
+        folded = np.minimum(each, 1 / each)
+    found = {"eo_pooled": _plain(_finite(ratio(label >= 0)))}
+    found["eo_macro"] = _plain(folded.mean(0))
+    if label.max() == 1 and classes[-1:] == [1]:
+        found["eo_pos"] = _plain(_finite(each[-1]))
+    return found
+
+
+def _finite(value: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(value), value, np.nan)
 
 
 def ac_score(aligned: np.ndarray, conflicting: np.ndarray) -> np.ndarray:

@@ -97,6 +97,37 @@ def test_ac_score_of_the_reference(aligned, conflicting, expected):
     assert found["acc_diff"][0] == pytest.approx(aligned - conflicting)
 
 
+@pytest.mark.parametrize(
+    ("aligned", "conflicting", "pooled", "macro", "pos"),
+    [  # right answers of four in each class
+        ([4, 4], [2, 4], 0.75, 0.75, 1.0),
+        ([2, 4], [4, 1], 5 / 6, (0.5 + 0.25) / 2, 0.25),  # ratios above 1 are folded
+        ([0, 4], [2, 2], 1.0, 0.25, 0.5),
+        ([0, 4], [0, 2], 0.5, None, 0.5),  # a class that is never right
+        ([4, 0], [2, 1], 0.75, 0.25, None),
+        ([0, 0], [0, 0], None, None, None),
+    ],
+)
+def test_equality_of_opportunity(aligned, conflicting, pooled, macro, pos):
+    label = np.repeat([0, 1], 8)
+    cue = np.tile([0, 0, 0, 0, 1, 1, 1, 1], 2) ^ label
+    right = np.concatenate([np.arange(4) < n for pair in zip(aligned, conflicting, strict=True) for n in pair])
+    found = measure(np.where(right, label, -1)[None], label, cue, "colour")
+    for name, expected in (("eo_pooled", pooled), ("eo_macro", macro), ("eo_pos", pos)):
+        value, *counts = found[name]
+        np.testing.assert_allclose(value, [np.nan if expected is None else expected], err_msg=name)
+        assert np.isnan(counts).all()
+
+
+def test_opportunity_merges_all_other_cues_and_needs_both_groups_of_a_class():
+    label, cue = np.array([0, 0, 0, 1, 1, 1, 2, 2]), np.array([0, 1, 2, 1, 0, 2, 2, 2])
+    response = np.array([[0, 0, 9, 1, 9, 9, 2, 9]])
+    found = measure(response, label, cue, "colour")
+    assert "eo_pos" not in found  # three classes
+    np.testing.assert_allclose(found["eo_macro"][0], [(0.5 + 0) / 2])  # class 2 has no conflicting image
+    np.testing.assert_allclose(found["eo_pooled"][0], [(1 / 4) / (3 / 4)])
+
+
 def test_acc_diff_keeps_its_sign():
     assert values([[1, 0]], [0, 0], [0, 1])["acc_diff"] == [-1]
 
@@ -107,7 +138,10 @@ def test_acc_diff_keeps_its_sign():
         ([-1, -1], {"accuracy"}),
         ([0, 1], {"accuracy", "aligned", "worst_group", "group_mean"}),
         ([1, 0], {"accuracy", "conflicting", "cue_accuracy", "shape_bias", "worst_group", "group_mean"}),
-        ([0, 0], {*"accuracy aligned conflicting cue_accuracy shape_bias acc_diff ac_score worst_group group_mean".split()}),
+        (
+            [0, 0],
+            {*"accuracy aligned conflicting cue_accuracy shape_bias acc_diff ac_score worst_group group_mean eo_pooled eo_macro".split()},
+        ),
         ([0, -1], {"accuracy", "aligned", "worst_group", "group_mean"}),
     ],
     ids=["no cue", "all aligned", "all conflicting", "both", "aligned and cueless"],
@@ -190,8 +224,11 @@ def test_scores_has_one_row_a_seed_set_epoch_and_metric(tmp_path):
     key = ["algorithm", "run", "dataset", "epoch", "metric"]
     assert not frame.duplicated(key).any()
     of_val = {"accuracy", "aligned", "conflicting", "cue_accuracy", "shape_bias", "acc_diff", "ac_score", "worst_group", "group_mean"}
+    of_val |= {"eo_pooled", "eo_macro", "eo_pos"}
+    never_right = {"eo_macro", "eo_pos"}  # of seed 8 in class 1
     for (dataset, run, epoch), rows in frame.groupby(["dataset", "run", "epoch"]):
-        assert set(rows["metric"]) == (of_val if dataset == "val" else {"accuracy"}), (dataset, run, epoch)
+        expected = of_val - (never_right if run == 8 else set()) if dataset == "val" else {"accuracy"}
+        assert set(rows["metric"]) == expected, (dataset, run, epoch)
     assert set(frame["run"]) == {7, 8} and set(frame["epoch"]) == {1, 2, 10} and set(frame["algorithm"]) == {"LfF"}
     assert dict(zip(frame["dataset"], frame["role"], strict=True)) == {"val": "val", "edge": "ood"}
 
@@ -290,7 +327,7 @@ def test_damaged_answers_are_named_with_the_cure(tmp_path, left_bytes):
 
 def test_scores_do_not_import_jax(tmp_path):
     code = (
-        "import sys; from jaxbed import metrics; frame = metrics.scores(sys.argv[1]); assert len(frame) == 60, len(frame); "
+        "import sys; from jaxbed import metrics; frame = metrics.scores(sys.argv[1]); assert len(frame) == 72, len(frame); "
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}))"
     )
     root = pathlib.Path(__file__).resolve().parents[1]
