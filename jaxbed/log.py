@@ -21,10 +21,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from jaxbed import config
 from jaxbed.data.source import cells, describe
+from jaxbed.data.split import Split
 from jaxbed.program import Program
 from jaxbed.variants import Variant
 
 PACKAGES = ("jaxbed", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+FEW = 30  # conflicting validation images
 
 
 class Log:
@@ -73,6 +75,8 @@ class Log:
             for name, (split, role, _) in source.sets.items():
                 counts = [[*cell, n] for cell, n in cells(split).items()]
                 self.write("set", variant=variant, name=name, role=role, images=len(split.label), cells=counts)
+                if role == "val" and (warning := few_conflicting(split, source.class_names)):
+                    self.say(f"{name}: {warning}")
         sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in variants[0].source.sets.items())
         self.say("evaluation sets: " + sets)
 
@@ -155,6 +159,17 @@ class Record:
         self._compiling = False
         self._begin(step)
         return alive
+
+
+def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:
+    """What to know of a validation set by whose conflicting images epochs would be chosen, and which has few or, of a class, none."""
+    conflicting = split.label[(split.cue >= 0) & (split.cue != split.label)]
+    none = [class_names[y] for y in np.setdiff1d(split.label, conflicting)]
+    if not len(conflicting) or (len(conflicting) >= FEW and not none):
+        return ""
+    missing = f", none of {', '.join(none)}" if none else ""
+    point = f"one is {100 / len(conflicting):.1f} points of conflicting accuracy, and tied epochs will be common"
+    return f"{len(conflicting)} conflicting images{missing}: {point}"
 
 
 def source_hash() -> str:

@@ -99,6 +99,8 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds) -> Prog
     if images is None:
         arrays["image"] = [t.image for t in trains]
     if cfg.method.reads_bias:  # for all other methods it never reaches the device
+        if reason := source.facts.get("bias_label"):
+            raise ValueError(f"{cfg.name} needs the class of every image's bias, and {source.name} has {reason}. Take another method")
         arrays["bias"] = [t.cue for t in trains]
     arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in arrays.items()}
     places = [next(i for i, t in enumerate(trains) if t is v.source.train) for v in variants]

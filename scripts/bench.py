@@ -14,6 +14,7 @@ PyTorch runs in a process of its own, from the Python named by --peer-python.
 """
 
 import argparse
+import dataclasses
 import datetime
 import json
 import math
@@ -158,7 +159,7 @@ def array(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]
 
 
 def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
-    """Ratios are printed divided by the number of devices."""
+    """Ratios are printed divided by the number of devices. groups: data axis with BatchNorm over each device's part of the batch."""
     results, case = [], cases.scaling(arguments.small)
     counts = [n for n in arguments.devices or (2, 4, 8) if n <= min(len(jax.devices()), 2 if arguments.small else 8)]
     if not counts:
@@ -167,7 +168,10 @@ def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dic
     single, loss = Arm(*cases.training("1 device", case, "erm")), case.first_loss("erm")
     for n in counts:
         larger = case._replace(batch=n * case.batch, per_device=case.batch)
-        for name, options in (("data", {"case": larger, "data": n}), ("seed", {"case": case, "seeds": n, "rows": n})):
+        axes = {"data": {"case": larger, "data": n}, "seed": {"case": case, "seeds": n, "rows": n}}
+        if not arguments.small:  # whose network has no BatchNorm
+            axes["groups"] = {"case": larger._replace(net=dataclasses.replace(case.net, norm_groups=n)), "data": n}
+        for name, options in axes.items():
             arm = Arm(*cases.training(f"{n} devices", method="erm", **options))
             results.append(pair(f"{n} devices, {name} axis", [single, arm], rules, plausible(loss, loss), relative=n))
             del arm

@@ -19,13 +19,14 @@ from PIL import Image
 
 from configs import common
 from jaxbed import config, decisions, keys, main, parallel
-from jaxbed.data import colored_mnist, imagenet, noise, shapes
+from jaxbed.data import biased_pictures, colored_mnist, corrupted_cifar10, imagenet, noise, shapes
 from jaxbed.methods import lff
 from jaxbed.models import mlp, style_network
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm"}  # not for every data set
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__", *OWN_DATA))
+COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar"}  # whose networks other settings have too
 COMPILED = ("erm", "sagnet", "infodrop", "debiased")  # in the large network of imagenet and noise; tracing it takes seconds
 # refuse a setting whose network is an MLP
 NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc", "debiased"}
@@ -61,6 +62,14 @@ def pictures(tmp_path_factory):
     return folder
 
 
+def biased_source(cfg: biased_pictures.Config, pictures):
+    """BFFHQ, Waterbirds or BAR of ten pictures a set, by a table."""
+    names = sorted(str(path.relative_to(pictures)) for path in pictures.rglob("*.png"))[:10]
+    rows = [f"{name},{i % 2},{split},{i // 2 % 2},{i // 2 % 2}\n" for split in range(3) for i, name in enumerate(names)]
+    biased_pictures.table_path(pictures, cfg.conflicting_percent).write_text("img_filename,y,split,bias,place\n" + "".join(rows))
+    return dataclasses.replace(cfg, dir=str(pictures), side_px=64).open()
+
+
 def small_source(cfg: config.Train, monkeypatch, pictures):
     """The data of a configuration, but little of it."""
     if isinstance(cfg.data, imagenet.Config):
@@ -68,6 +77,12 @@ def small_source(cfg: config.Train, monkeypatch, pictures):
     if isinstance(cfg.data, colored_mnist.Config):
         monkeypatch.setattr(colored_mnist, "read_idx", lambda folder: fake_digits())
         return cfg.data.open()
+    if isinstance(cfg.data, corrupted_cifar10.Config):
+        image, label = np.zeros((200, 32, 32, 3), np.uint8), np.arange(200) % 10
+        monkeypatch.setattr(corrupted_cifar10, "read_cifar", lambda folder: [image, label, image, label])
+        return dataclasses.replace(cfg.data, dir=str(pictures)).open()
+    if isinstance(cfg.data, biased_pictures.Config):
+        return biased_source(cfg.data, pictures)
     if isinstance(cfg.data, shapes.Config):
         return dataclasses.replace(cfg.data, train_images=16, val_images=16, test_images=16).open()
     assert isinstance(cfg.data, noise.Config), "say here how to make this data set small"
@@ -85,6 +100,7 @@ def shapes_of(tree):
         for stem in FILES
         for dataset in common.SETTINGS
         if dataset not in ("imagenet", "imagenet_biasbed", "noise") or stem in COMPILED[: 2 if dataset != "noise" else None]
+        if dataset not in COMMON_NETS or stem in ("erm", "lff")
     ],
 )
 def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures):
@@ -93,6 +109,8 @@ def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures)
     cfg = dataclasses.replace(cfg, batch_size=BATCH, seeds=2, mesh=config.Mesh(seed=1, data=1))
     if stem == "debiased":  # whose style network is a file
         cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style=style_network.Config("random", width=4, stages=1)))
+    if stem == "hex":  # which projects units + 1 directions out of a batch
+        cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, units=2))
     if stem in NEED_MAPS and isinstance(cfg.net, mlp.Config):
         with pytest.raises(ValueError, match=r"give it a resnet\.Config"):
             tiny.program(cfg, source)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import flax.linen as nn
 import jax
@@ -11,7 +12,7 @@ import pytest
 import tiny
 from jax import lax
 
-from jaxbed import train
+from jaxbed import parallel, train
 from jaxbed.method import apply_net, init_net
 from jaxbed.methods import erm, padain, sagnet
 from jaxbed.models import conv as conv_module
@@ -125,6 +126,31 @@ def test_batch_norm_is_pytorchs():
     np.testing.assert_allclose(updated["batch_stats"]["var"], 0.9 + 0.1 * flat.var(0, ddof=1), rtol=1e-5)  # unbiased
     shown = norm.apply({**variables, "batch_stats": {"mean": jnp.ones(3), "var": jnp.full(3, 4.0)}}, x, train=False)
     np.testing.assert_allclose(shown, (x - 1) / np.sqrt(4 + 1e-5), rtol=1e-5, atol=1e-6)
+
+
+def test_groups_of_batch_norm_are_batches_of_their_own():
+    x = jax.random.normal(jax.random.key(0), (6, 2, 2, 3), jnp.float32) * jnp.arange(1, 7)[:, None, None, None]
+    variables = BatchNorm().init(jax.random.key(0), x, train=False)
+    found, stats = BatchNorm(groups=3).apply(variables, x, train=True, mutable=["batch_stats"])
+    alone = [BatchNorm().apply(variables, x[i : i + 2], train=True, mutable=["batch_stats"]) for i in (0, 2, 4)]
+    np.testing.assert_allclose(found, np.concatenate([out for out, _ in alone]), rtol=1e-5, atol=1e-6)
+    mean = jax.tree.map(lambda *each: sum(each) / 3, *[stats for _, stats in alone])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), dict(stats), dict(mean))
+    np.testing.assert_array_equal(*(BatchNorm(groups=n).apply(variables, x, train=False) for n in (1, 3)))
+    with pytest.raises(ValueError, match=r"net\.norm_groups = 4: a batch of 6 cannot be cut into so many equal groups"):
+        BatchNorm(groups=4).apply(variables, x, train=True, mutable=["batch_stats"])
+    with pytest.raises(ValueError, match=r"net\.norm_groups = 2: this method's BatchNorms are of its own"):
+        resnet.Config(10, norm_groups=2).make(3, norm=style.permuted_norm)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_devices_wait_for_each_other_once_a_step_where_each_has_its_groups(groups):
+    cfg = tiny.train_config(net=resnet.Config(10, 4, "half", norm_groups=groups), seeds=1, mesh=parallel.Mesh(seed=1, data=2))
+    made = tiny.program(cfg)
+    run, feed = train.start(cfg, made), next(train.feeds_from(cfg, made, 0))
+    text = made.advance.lower(run, made.arrays, feed, made.seeds.array).compile().as_text()
+    waits = len(re.findall(r" all-reduce(?:-start)?\(", text))
+    assert waits > 15 if groups == 1 else waits == 1
 
 
 @pytest.mark.parametrize("cfg", [resnet.Config(depth=10, width=4), mlp.Config((20, 10)), simple_conv.Config(3, (4, 8))])

@@ -6,7 +6,7 @@ from typing import Any
 from jaxbed import config, parallel, variants
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
-from jaxbed.methods import debiased, dsu, efdmix, erm, infodrop, lff, mixing, mixstyle, padain, rsc, sagnet
+from jaxbed.methods import debiased, disent, dsu, efdmix, end, erm, hex, infodrop, lff, lnl, mixing, mixstyle, padain, rebias, rsc, sagnet
 from jaxbed.models import mlp, resnet, style_network
 from jaxbed.optim import Optim
 from jaxbed.program import Program, assemble
@@ -17,6 +17,7 @@ METHODS = {
     "sagnet": sagnet.Config(),
     "sagnet_biasbed": sagnet.Config(variant="biasbed"),
     "lff": lff.Config(),
+    "disent": disent.Config(swap_after=0.5),
     "infodrop": infodrop.Config(),
     "infodrop_biasbed": infodrop.Config(variant="biasbed"),
     "mixstyle": mixstyle.Config(),
@@ -26,6 +27,10 @@ METHODS = {
     "rsc_imagenet": rsc.Config(variant="imagenet"),
     "mixup": mixing.Mixup(),
     "cutmix": mixing.CutMix(p=0.5),
+    "end": end.Config(),
+    "lnl": lnl.Config(),
+    "rebias": rebias.Config(),
+    "hex": hex.Config(units=4),  # of the 16 images in a batch it takes min(classes, units + 1) directions
     "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", width=4, stages=2)),
     "debiased_biasbed": debiased.Config(variant="biasbed", style=style_network.Config("random", width=4, stages=2)),
 }

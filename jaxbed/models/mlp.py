@@ -15,18 +15,29 @@ class Config:
     widths: tuple[int, ...] = (100, 100, 16)
     dtype: str = "float32"  # of the hidden layers: float32 | bfloat16; parameters stay float32
 
-    def make(self, classes: int) -> nn.Module:
-        return MLP(tuple(self.widths), allowed(self.dtype), classes)
+    @property
+    def parts(self) -> int:
+        """The hidden layers, and the head."""
+        return len(self.widths) + 1
+
+    def make(self, classes: int, first: int = 0, last: int | None = None) -> nn.Module:
+        """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
+        return MLP(tuple(self.widths), allowed(self.dtype), classes, first, self.parts if last is None else last)
 
 
 class MLP(nn.Module):
     widths: tuple[int, ...]
     dtype: str
     classes: int
+    first: int
+    last: int
 
     @nn.compact
-    def __call__(self, image: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> [B, classes]
-        x = image.reshape(image.shape[0], -1)
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] or [B, F] -> [B, width], or [B, classes] with the head
+        x = x.reshape(x.shape[0], -1)
         for i, width in enumerate(self.widths):
-            x = nn.relu(Linear(width, self.dtype, name=f"hidden{i}")(x))
+            if self.first <= i < self.last:
+                x = nn.relu(Linear(width, self.dtype, name=f"hidden{i}")(x))
+        if self.last <= len(self.widths):
+            return x
         return Linear(self.classes, name="head")(x)

@@ -18,10 +18,14 @@ class BatchNorm(nn.Module):
     restyle, a module, may change every image's statistics before the normalisation, in training: (mean, unbiased variance), each
     [N, 1, 1, C] over the map, -> (factor, mean) of the maps (x - old mean) · factor + mean, which are then normalised. They are never
     formed: the batch's moments follow from the images', and both maps are affine, so that it costs what BatchNorm alone costs.
+
+    groups > 1 cuts the batch into so many parts, each normalised with its own moments (ghost batch normalisation, Hoffer et al., 2017);
+    running statistics take the mean of theirs. Devices that share a batch need not wait for each other where each holds whole groups.
     """
 
     restyle: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]] | None = None
     epsilon: float = EPSILON  # added to variances
+    groups: int = 1
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
@@ -33,6 +37,11 @@ class BatchNorm(nn.Module):
         wide, restyled = x.astype(jnp.float32), False
         if train:
             pixels, axes = x[0].size // features, tuple(range(x.ndim - 1))
+            if self.groups > 1:
+                if len(x) % self.groups:
+                    raise ValueError(f"net.norm_groups = {self.groups}: a batch of {len(x)} cannot be cut into so many equal groups")
+                wide = wide.reshape(self.groups, len(x) // self.groups, *x.shape[1:])
+                axes = tuple(range(1, x.ndim))
             restyled = self.restyle is not None and pixels > 1  # a single pixel has no variance
             if restyled:
                 centre = wide.mean((1, 2), keepdims=True)
@@ -40,13 +49,13 @@ class BatchNorm(nn.Module):
                 factor, new_centre = self.restyle(centre, spread * (pixels / (pixels - 1)))
                 mean, square = new_centre.mean(axes), (factor * factor * spread + new_centre * new_centre).mean(axes)
             else:
-                mean, square = wide.mean(axes), (wide * wide).mean(axes)
+                mean, square = wide.mean(axes, keepdims=self.groups > 1), (wide * wide).mean(axes, keepdims=self.groups > 1)
             var = jnp.maximum(square - mean * mean, 0.0)
             if not self.is_initializing():
-                count = x.size // features
+                count = x.size // features // self.groups
                 unbiased = var * (count / max(count - 1, 1))
-                running_mean.value = MOMENTUM * running_mean.value + (1 - MOMENTUM) * mean
-                running_var.value = MOMENTUM * running_var.value + (1 - MOMENTUM) * unbiased
+                running_mean.value = MOMENTUM * running_mean.value + (1 - MOMENTUM) * mean.reshape(-1, features).mean(0)
+                running_var.value = MOMENTUM * running_var.value + (1 - MOMENTUM) * unbiased.reshape(-1, features).mean(0)
         else:
             mean, var = running_mean.value, running_var.value
         # As slope and offset, and not as (x - mean) · slope + bias: its gradient takes two sums over the map, not three
@@ -55,4 +64,4 @@ class BatchNorm(nn.Module):
         if restyled:
             slope, offset = factor * slope, (new_centre - centre * factor) * slope + offset
             slope, offset = jax.lax.optimization_barrier((slope, offset))  # or every pixel would compute them again
-        return (wide * slope + offset).astype(x.dtype)
+        return (wide * slope + offset).astype(x.dtype).reshape(x.shape)

@@ -8,14 +8,15 @@ excepted (MixStyle, InfoDrop).
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from jaxbed.models.conv import Conv
+from jaxbed.models.features import pooled
 from jaxbed.models.linear import Linear, allowed
 from jaxbed.models.norm import BatchNorm
 from jaxbed.models.pool import max_pool
@@ -33,6 +34,8 @@ class Config:
     stem: str = "imagenet"  # imagenet: 7x7 stride 2, 3x3 max-pool | small: 3x3 | half: 3x3 stride 2
     dropout: float = 0.0  # before the last linear layer
     dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
+    norm_groups: int = 1  # parts of a batch that BatchNorm normalises each by itself; several devices then wait less for each other
+    parts: ClassVar[int] = PARTS
 
     def make(
         self,
@@ -47,6 +50,10 @@ class Config:
         for name, value, known in (("depth", self.depth, tuple(BLOCKS)), ("stem", self.stem, STEMS)):
             if value not in known:
                 raise ValueError(f"net.{name} = {value!r} is not one of {', '.join(map(str, known))}")
+        if self.norm_groups > 1:
+            if norm is not BatchNorm:
+                raise ValueError(f"net.norm_groups = {self.norm_groups}: this method's BatchNorms are of its own, over the whole batch")
+            norm = functools.partial(BatchNorm, groups=self.norm_groups)
         return ResNet(self.depth, self.width, self.stem, self.dropout, allowed(self.dtype), classes, conv, norm, after, first, last)
 
 
@@ -93,7 +100,7 @@ class ResNet(nn.Module):
             x = leave(stage, x, entered)
         if self.last < PARTS:
             return x
-        x = x.astype(jnp.float32).mean((1, 2))
+        x = pooled(x)
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return Linear(self.classes, name="head")(x)

@@ -7,9 +7,9 @@ import dataclasses
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from jaxbed.models.conv import Conv
+from jaxbed.models.features import pooled
 from jaxbed.models.linear import Linear, allowed
 from jaxbed.models.norm import BatchNorm
 
@@ -20,10 +20,16 @@ class Config:
     widths: tuple[int, ...] = (16, 32, 64, 128)
     dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
 
-    def make(self, classes: int) -> nn.Module:
+    @property
+    def parts(self) -> int:
+        """The blocks, and the head."""
+        return len(self.widths) + 1
+
+    def make(self, classes: int, first: int = 0, last: int | None = None) -> nn.Module:
+        """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
         if self.kernel % 2 == 0:
             raise ValueError(f"net.kernel = {self.kernel} has no centre: take an odd one, 7 (main network) or 1 (biased by design)")
-        return SimpleConv(self.kernel, tuple(self.widths), allowed(self.dtype), classes)
+        return SimpleConv(self.kernel, tuple(self.widths), allowed(self.dtype), classes, first, self.parts if last is None else last)
 
 
 class SimpleConv(nn.Module):
@@ -31,11 +37,16 @@ class SimpleConv(nn.Module):
     widths: tuple[int, ...]
     dtype: str
     classes: int
+    first: int
+    last: int
 
     @nn.compact
-    def __call__(self, image: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> [B, classes]
-        x = image.astype(self.dtype)
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> maps, or [B, classes] with the head
+        x = x.astype(self.dtype)
         for i, width in enumerate(self.widths):
-            x = Conv(width, self.kernel, name=f"conv{i}")(x)
-            x = nn.relu(BatchNorm(name=f"norm{i}")(x, train))
-        return Linear(self.classes, name="head")(x.astype(jnp.float32).mean((1, 2)))
+            if self.first <= i < self.last:
+                x = Conv(width, self.kernel, name=f"conv{i}")(x)
+                x = nn.relu(BatchNorm(name=f"norm{i}")(x, train))
+        if self.last <= len(self.widths):
+            return x
+        return Linear(self.classes, name="head")(pooled(x))

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxbed import config, evaluate, parallel, program, train, variants
 from jaxbed.data import augment, imagenet, noise, records
-from jaxbed.methods import debiased, dsu, efdmix, erm, infodrop, lff, mixing, mixstyle, padain, rsc, sagnet
+from jaxbed.methods import debiased, dsu, efdmix, end, erm, hex, infodrop, lff, lnl, mixing, mixstyle, padain, rebias, rsc, sagnet
 from jaxbed.models import mlp, resnet, simple_conv, style_network
 from jaxbed.optim import Optim
 
@@ -30,6 +30,10 @@ METHODS = {
     "rsc": rsc.Config(),
     "mixup": mixing.Mixup(),
     "cutmix": mixing.CutMix(),
+    "end": end.Config(),
+    "lnl": lnl.Config(),
+    "rebias": rebias.Config(),
+    "hex": hex.Config(),
     "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", dtype="bfloat16")),
     "debiased_fine": debiased.Config(grid="fine", style=style_network.Config("random", dtype="bfloat16")),
 }

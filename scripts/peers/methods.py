@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from peers.debiased import Debiased, DebiasedFine
+from peers.debiasing import End, Hex, Lnl, Rebias
 from peers.networks import STEMS
 
 EPSILON = 1e-5  # of variances
@@ -418,6 +419,10 @@ METHODS = {
     "rsc": Rsc,
     "mixup": Mixup,
     "cutmix": CutMix,
+    "end": End,
+    "lnl": Lnl,
+    "rebias": Rebias,
+    "hex": Hex,
     "debiased": Debiased,
     "debiased_fine": DebiasedFine,
 }

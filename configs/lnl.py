@@ -1,0 +1,13 @@
+"""LNL with the authors' entropy = 0.01 and reversal = 0.1; --config.method.variant=paper for one update a batch.
+
+python -m jaxbed.main --config=configs/lnl.py
+python -m jaxbed.main --config=configs/lnl.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import lnl
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("LNL", lnl.Config(), dataset)

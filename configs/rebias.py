@@ -1,0 +1,13 @@
+"""ReBias with weights 1 and kernels of width 1; --config.method.bandwidth=median for widths that follow the features.
+
+python -m jaxbed.main --config=configs/rebias.py
+python -m jaxbed.main --config=configs/rebias.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import rebias
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("ReBias", rebias.Config(), dataset)

@@ -1,0 +1,232 @@
+"""Tables that draw the sets of Lee et al. (2022, Table 8) from the published archives of BFFHQ, Waterbirds and BAR.
+
+    python data_prep/debias_sets.py bffhq DIR        # the archive of DisEnt or BiasEnsemble, with its folders 0.5pct, 1pct, ...
+    python data_prep/debias_sets.py waterbirds DIR   # waterbird_complete95_forest2water2, with metadata.csv
+    python data_prep/debias_sets.py bar DIR          # the original, with train/ and test/
+
+Each writes DIR/metadata_<percent>pct.csv, one a ratio, which jaxbed.data reads: no picture is copied. All is drawn with --seed; a smaller
+ratio's conflicting images are among a larger one's.
+
+bffhq       All pictures of the archive (equal files once), by label and bias: 500 a cell to test, then 18,000 to train and 2,000 to
+            validate, each half young and half old. Where an archive holds too few, --train asks for less at the same ratios.
+waterbirds  Only images are left out: conflicting ones below 5 %, aligned ones at 20 % (1,200 images remain), and of the published
+            validation set, half of which conflicts, so many conflicting ones that it has the training set's ratio in each class. The
+            paper made its sets anew, at full size: data_prep/waterbirds.py.
+bar         280 images of the original train/ to test, 168 to validate, 1,493 to train; of the original test/, all of it conflicting, 280
+            to test, 6, 7 or 41 to validate and 13, 76 or 333 to train. At 20 % the paper has 370, more than the original can give. All
+            spread over the classes.
+"""
+
+import argparse
+import csv
+import hashlib
+import io
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from jaxbed.data import bar as bar_set
+from jaxbed.data import biased_pictures
+
+COLUMNS = ("img_filename", "y", "split", "bias")
+TRAIN, VAL, TEST = range(3)
+BFFHQ_TRAIN, BFFHQ_TEST = 18_000, 500  # the second of each cell
+BAR_ALIGNED = {"test": 280, "val": 168}
+BAR_CONFLICTING = {1: (13, 6), 5: (76, 7), 20: (333, 41)}  # percent: train, val
+BAR_TEST = 280
+Row = tuple[str, int, int, int]  # picture, label, split, bias
+
+
+# BFFHQ
+
+
+def bffhq(folder: pathlib.Path, percents: Sequence[float], seed: int, train: int = BFFHQ_TRAIN) -> dict[float, list[Row]]:
+    """{percent: rows}. Raises ValueError where a cell has too few pictures."""
+    pool = _pool(folder)
+    rng = np.random.default_rng(seed)
+    drawn = {cell: rng.permutation(sorted(pool.get(cell, []))) for cell in ((y, b) for y in (0, 1) for b in (0, 1))}
+    tables = {}
+    sizes = {percent: _bffhq_sizes(percent, train) for percent in percents}
+    for percent, cells in sizes.items():
+        rows = []
+        for (y, b), names in drawn.items():
+            first = BFFHQ_TEST + max(of[y == b, VAL] for of in sizes.values())  # so that ratios share what they train on
+            needed = first + cells[y == b, TRAIN]
+            if len(names) < needed:
+                raise ValueError(
+                    f"{folder} has {len(names)} pictures of label {y} and bias {b}, and {percent:g} % conflicting in {train} "
+                    f"needs {needed}: take a smaller --train, or fewer --percents"
+                )
+            parts = {TRAIN: names[first:needed], VAL: names[BFFHQ_TEST:][: cells[y == b, VAL]], TEST: names[:BFFHQ_TEST]}
+            rows += [(str(name), y, split, b) for split, part in parts.items() for name in part]
+        tables[percent] = rows
+    return tables
+
+
+def _bffhq_sizes(percent: float, train: int) -> dict[tuple[bool, int], int]:
+    """{(aligned, split): pictures of each of two cells}; a ninth of the training set's size to validate."""
+    sizes = {}
+    for split, total in ((TRAIN, train), (VAL, round(train / 9))):
+        conflicting = round(percent / 100 * total / 2)
+        sizes[False, split], sizes[True, split] = conflicting, total // 2 - conflicting
+    return sizes
+
+
+def _pool(folder: pathlib.Path) -> dict[tuple[int, int], list[str]]:
+    """{(label, bias): one name of each picture}. Ratios hold copies of one another's pictures, and number them as they like."""
+    places = [folder / f"{percent:g}pct" for percent in biased_pictures.PERCENTS]
+    places = [place for place in (*places, *(folder / name for name in ("valid", "val", "test"))) if place.is_dir()]
+    found = sorted({path for place in places for path in biased_pictures.list_pictures(place)})
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} holds no pictures in folders 0.5pct, 1pct, 2pct, 5pct, valid or test: name the archive's folder bffhq"
+        )
+    cells: dict[tuple[int, int], dict[bytes, str]] = {}
+    for path in found:
+        digest = hashlib.sha256(path.read_bytes()).digest()
+        cells.setdefault(biased_pictures.tokens(path, 2), {}).setdefault(digest, path.relative_to(folder).as_posix())
+    return {cell: list(names.values()) for cell, names in cells.items()}
+
+
+# Waterbirds
+
+
+def waterbirds(folder: pathlib.Path, percents: Sequence[float], seed: int) -> dict[float, list[Row]]:
+    path = folder / "metadata.csv"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: name the folder waterbird_complete95_forest2water2 as it was unpacked")
+    splits = biased_pictures.read_table(path, "place", 2)
+    rng = np.random.default_rng(seed)
+    cells = {
+        (split, y, b): rng.permutation(rows.name[(rows.label == y) & (rows.cue == b)])
+        for split, rows in enumerate(splits)
+        for y in (0, 1)
+        for b in (0, 1)
+    }
+    if empty := [cell for cell, names in cells.items() if not len(names)]:
+        raise ValueError(f"{path} has no image of split, label and place {empty[0]}: it is not the published table")
+    tables = {}
+    for percent in percents:
+        kept = {cell: len(names) for cell, names in cells.items()}
+        for y in (0, 1):
+            share = percent / (100 - percent)
+            aligned, conflicting = kept[TRAIN, y, y], kept[TRAIN, y, 1 - y]
+            if share * aligned > conflicting + 0.5:
+                aligned = round(conflicting / share)
+            else:
+                conflicting = round(share * aligned)
+            kept[TRAIN, y, y], kept[TRAIN, y, 1 - y] = aligned, conflicting
+            kept[VAL, y, 1 - y] = min(round(kept[VAL, y, y] * conflicting / aligned), kept[VAL, y, 1 - y])
+        tables[percent] = [(str(name), y, split, b) for (split, y, b), names in cells.items() for name in names[: kept[split, y, b]]]
+    return tables
+
+
+# BAR
+
+
+def bar(folder: pathlib.Path, percents: Sequence[float], seed: int) -> dict[float, list[Row]]:
+    rng = np.random.default_rng(seed)
+    aligned, conflicting = (_spread(_actions(folder, name), rng) for name in ("train", "test"))
+    spare = BAR_TEST + BAR_CONFLICTING[20][1]
+    for name, rows, least in (("train", aligned, 1 + sum(BAR_ALIGNED.values())), ("test", conflicting, spare + BAR_CONFLICTING[20][0])):
+        if len(rows) < least:
+            raise ValueError(f"{folder / name} has {len(rows)} pictures, and {least} are needed: unpack BAR again")
+    test, val = BAR_ALIGNED["test"], BAR_ALIGNED["val"]
+    fixed = [(name, y, TEST, y) for name, y in aligned[:test]] + [(name, y, VAL, y) for name, y in aligned[test : test + val]]
+    fixed += [(name, y, TRAIN, y) for name, y in aligned[test + val :]]
+    fixed += [(name, y, TEST, bar_set.dummy(y)) for name, y in conflicting[:BAR_TEST]]
+    tables = {}
+    for percent in percents:
+        train, val = BAR_CONFLICTING[percent]
+        own = [(rows, VAL) for rows in conflicting[BAR_TEST:][:val]] + [(rows, TRAIN) for rows in conflicting[spare:][:train]]
+        tables[percent] = fixed + [(name, y, split, bar_set.dummy(y)) for (name, y), split in own]
+    return tables
+
+
+def _actions(folder: pathlib.Path, name: str) -> list[tuple[str, int]]:
+    """(picture, label) of a flat folder with files <class>_<number>.<ending>."""
+    found = []
+    for path in sorted(biased_pictures.list_pictures(folder / name)):
+        action, _, number = path.stem.rpartition("_")
+        if action not in bar_set.CLASSES or not number.isdigit():
+            raise ValueError(f"{path}: names are <class>_<number>, the class one of {', '.join(bar_set.CLASSES)}")
+        found.append((path.relative_to(folder).as_posix(), bar_set.CLASSES.index(action)))
+    if not found:
+        raise FileNotFoundError(f"no pictures under {folder / name}: expected is the original BAR, train/<class>_<number>.jpg and test/")
+    return found
+
+
+def _spread(rows: list[tuple[str, int]], rng: np.random.Generator) -> list[tuple[str, int]]:
+    """In random order, but any stretch of it has the classes about in proportion."""
+    label = np.array([y for _, y in rows])
+    place = np.empty(len(rows))
+    for y, size in zip(*np.unique(label, return_counts=True), strict=True):
+        place[label == y] = (rng.permutation(size) + rng.random()) / size
+    return [rows[row] for row in np.argsort(place, kind="stable")]
+
+
+# Tables
+
+
+def write(folder: pathlib.Path, tables: dict[float, list[Row]], bias: str) -> None:
+    """Writes the tables, and shows their counts. Raises ValueError, before anything is written, for one that is there and differs."""
+    texts = {}
+    for percent, rows in tables.items():
+        text = io.StringIO(newline="")
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow([*COLUMNS[:-1], bias])
+        table.writerows(sorted(rows, key=lambda row: (row[2], row[0])))
+        texts[percent] = biased_pictures.table_path(folder, percent), text.getvalue()
+    for path, text in texts.values():
+        if path.is_file() and path.read_text() != text:
+            raise ValueError(f"{path} is there, drawn in another way (other --seed, --percents or pictures): delete it to draw it anew")
+    for percent, (path, text) in texts.items():
+        partial = path.with_suffix(".partial")
+        partial.write_text(text)
+        os.replace(partial, path)
+        counts = []
+        for split, name in enumerate(biased_pictures.SPLITS):
+            own = [y == b for _, y, s, b in tables[percent] if s == split]
+            counts.append(f"{name} {sum(own):,} aligned + {len(own) - sum(own):,} conflicting")
+        print(f"{path}: {', '.join(counts)}")
+
+
+SETS: dict[str, tuple[Callable, str, Sequence[float]]] = {
+    "bffhq": (bffhq, "bias", biased_pictures.PERCENTS),
+    "waterbirds": (waterbirds, "place", biased_pictures.PERCENTS),
+    "bar": (bar, "bias", bar_set.PERCENTS),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("set", choices=SETS)
+    parser.add_argument("folder", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--percents", default="", help="of conflicting images, e.g. 0.5,1; all that the set has unless named")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--train", type=int, default=BFFHQ_TRAIN, help="size of BFFHQ's training set")
+    asked = parser.parse_args(argv)
+    draw, bias, known = SETS[asked.set]
+    percents = [percent for percent in known if f"{percent:g}" in asked.percents.split(",") or not asked.percents]
+    if asked.percents and len(percents) < len(asked.percents.split(",")):
+        parser.error(f"--percents {asked.percents}: {asked.set} has {', '.join(map(str, known))}")
+    if asked.seed < 0 or asked.train < 18:
+        parser.error("--seed must not be negative, --train at least 18")
+    if asked.set != "bffhq" and asked.train != BFFHQ_TRAIN:
+        parser.error(f"--train is for bffhq: {asked.set} takes what its archive has")
+    try:
+        more = {"train": asked.train} if asked.set == "bffhq" else {}
+        write(asked.folder, draw(asked.folder, percents, asked.seed, **more), bias)
+    except (ValueError, OSError) as error:
+        print(f"debias_sets: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Waterbirds anew, at full size in every ratio of Lee et al. (2022): birds cut out of CUB-200-2011 and put before pictures of Places365.
+
+    python data_prep/waterbirds.py TARGET --cub CUB_200_2011 --places PLACES/data_large [--segmentations FOLDER] [--fix-tern] [--workers 8]
+    python -m jaxbed.main --config=configs/erm.py:waterbirds --config.data.dir=TARGET
+
+The segmentations are CUB's separate archive (segmentations.tgz), by default in CUB_200_2011/segmentations; of Places365 the folders
+b/bamboo_forest and f/forest/broadleaf (land), o/ocean and l/lake/natural (water) are read.
+
+As Sagawa et al. (2020): CUB's test split is the test set, a fifth of the rest validates; in training and, unlike there, in validation
+the given share of each class conflicts, in the test set a half; each picture has a background of its own. Counts are Table 8's but for
+the test set (8,654 images of unknown origin there, 5,794 here). Differs from the published generator: all is drawn with --seed; the five
+ratios share pictures, so that TARGET/land and TARGET/water hold about 13,000 in place of five times 11,788; a background is resampled
+once, not twice where it is small; the two parts of a pixel are rounded once, so that their sum never runs over. --fix-tern: a name counts
+where it is a word of the species' name, so that Eastern Towhee, Western Meadowlark and Western Wood Pewee are land birds.
+
+The same command goes on where it was stopped: a picture that is there is whole, and tables are written last.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from data_prep import debias_sets
+from jaxbed.data import biased_pictures
+
+WATER = (  # seabirds, then waterfowl
+    "albatross auklet cormorant frigatebird fulmar gull jaeger kittiwake pelican puffin tern "
+    "gadwall grebe mallard merganser guillemot pacific_loon"
+).split()
+KINDS = ("land", "water")
+PLACES = (("b/bamboo_forest", "f/forest/broadleaf"), ("o/ocean", "l/lake/natural"))
+VAL_SHARE = 0.2
+REPORT_S = 10
+
+
+class Bird(NamedTuple):
+    """One picture of CUB, and how its class and split rank it for a conflicting background."""
+
+    name: str
+    y: int
+    split: int
+    rank: int  # of those that conflict first
+    size: int  # of its class in its split
+
+
+class Picture(NamedTuple):
+    """One to make."""
+
+    bird: str
+    place: int
+    background: pathlib.Path
+
+    @property
+    def output(self) -> str:
+        return f"{KINDS[self.place]}/{self.bird}"
+
+
+def is_water(name: str, fix_tern: bool) -> bool:
+    """Whether 001.Black_footed_Albatross/... is a water bird; by parts of the species' name, as published, or by its words."""
+    species = name.split("/")[0].partition(".")[2].lower()
+    edge = "(?:^|_|$)" if fix_tern else ""
+    return bool(re.search(f"{edge}(?:{'|'.join(WATER)}){edge}", species))
+
+
+def list_birds(cub: pathlib.Path, fix_tern: bool, rng: np.random.Generator) -> list[Bird]:
+    names, trains = (dict(line.split() for line in _lines(cub / name)) for name in ("images.txt", "train_test_split.txt"))
+    if strange := set(names) ^ set(trains):
+        raise ValueError(f"{cub}: images.txt and train_test_split.txt differ in image {min(strange)}: unpack CUB-200-2011 again")
+    numbers = sorted(names, key=lambda number: names[number])
+    y = np.array([is_water(names[number], fix_tern) for number in numbers], int)
+    split = np.array([0 if trains[number] == "1" else 2 for number in numbers])
+    train = np.flatnonzero(split == 0)
+    split[rng.permutation(train)[: round(VAL_SHARE * len(train))]] = 1
+    rank, size = np.empty(len(y), int), np.empty(len(y), int)
+    for part in ((split == s) & (y == k) for s in range(3) for k in (0, 1)):
+        rank[part], size[part] = rng.permutation(part.sum()), part.sum()
+    return [Bird(names[number], *map(int, facts)) for number, *facts in zip(numbers, y, split, rank, size, strict=True)]
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: --cub names the folder CUB_200_2011, as it was unpacked")
+    return path.read_text().splitlines()
+
+
+def conflicts(bird: Bird, percent: float) -> bool:
+    """Whether a picture conflicts at a ratio: those of the least ranks, half of the test set at any."""
+    share = 0.5 if bird.split == 2 else 1 - percent / 100
+    return bird.rank < bird.size - round(share * bird.size)
+
+
+def assign(birds: list[Bird], places: pathlib.Path, rng: np.random.Generator) -> list[Picture]:
+    """A background of its own for each (bird, kind of place) that some ratio needs, whichever are asked for."""
+    made = []
+    for kind in (0, 1):
+        found = sorted(path for name in PLACES[kind] for path in (places / name).glob("*.jpg"))
+        drawn = rng.permutation(len(found))
+        wanted = []
+        for bird in birds:
+            ever = {conflicts(bird, percent) for percent in biased_pictures.PERCENTS}
+            if (bird.y != kind) in ever:
+                wanted.append(bird.name)
+        if len(found) < len(wanted):
+            folders = " and ".join(str(places / name) for name in PLACES[kind])
+            raise ValueError(
+                f"{folders} hold {len(found)} pictures (*.jpg), and {len(wanted)} are needed: --places names Places365's data_large"
+            )
+        made += [Picture(name, kind, found[row]) for name, row in zip(wanted, drawn[: len(wanted)], strict=True)]
+    return made
+
+
+def compose(bird: Any, mask: Any, background: Any) -> np.ndarray:
+    """uint8 [H, W, 3] of three Pillow pictures: the bird where its mask is white, else the background, cut to cover it."""
+    from PIL import Image, ImageOps
+
+    if mask.size != bird.size:
+        raise ValueError(f"its segmentation has {mask.size[0]} x {mask.size[1]} pixels, not {bird.size[0]} x {bird.size[1]}")
+    behind = ImageOps.fit(background.convert("RGB"), bird.size, Image.Resampling.LANCZOS)
+    share = np.asarray(mask.convert("L"), np.float32)[..., None] / 255
+    return np.rint(share * np.asarray(bird.convert("RGB")) + (1 - share) * np.asarray(behind)).astype(np.uint8)
+
+
+def render(picture: Picture, cub: pathlib.Path, segmentations: pathlib.Path, target: pathlib.Path) -> None:
+    """One JPEG file, which gets its name last."""
+    from PIL import Image
+
+    path = target / picture.output
+    bird, mask = cub / "images" / picture.bird, (segmentations / picture.bird).with_suffix(".png")
+    try:
+        with Image.open(bird) as one, Image.open(mask) as two, Image.open(picture.background) as three:
+            image = compose(one, two, three)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{picture.output} cannot be made of {bird}, {mask} and {picture.background} ({error}): restore them") from error
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial")
+    Image.fromarray(image).save(partial, "JPEG")
+    os.replace(partial, path)
+
+
+def make(asked: argparse.Namespace) -> None:
+    rng = np.random.default_rng(asked.seed)
+    birds = list_birds(asked.cub, asked.fix_tern, rng)
+    pictures = assign(birds, asked.places, rng)
+    recipe = {"seed": asked.seed, "fix_tern": asked.fix_tern, "backgrounds": {p.output: p.background.name for p in pictures}}
+    asked.target.mkdir(parents=True, exist_ok=True)
+    made = asked.target / "recipe.json"
+    if made.is_file() and json.loads(made.read_text()) != recipe:
+        raise ValueError(f"{made} was written with another seed, --fix-tern, birds or places: take another folder, or delete this one")
+    made.write_text(json.dumps(recipe, indent=0) + "\n")
+    missing = [picture for picture in pictures if not (asked.target / picture.output).is_file()]
+    for folder in {(asked.target / picture.output).parent for picture in missing}:
+        folder.mkdir(parents=True, exist_ok=True)
+    segmentations = asked.segmentations or asked.cub / "segmentations"
+    begun = reported = time.monotonic()
+    with ThreadPoolExecutor(asked.workers) as pool:
+        waiting = pool.map(lambda picture: render(picture, asked.cub, segmentations, asked.target), missing)
+        try:
+            for done, _ in enumerate(waiting, 1):
+                if (now := time.monotonic()) - reported > REPORT_S:
+                    reported = now
+                    print(f"{done:,} of {len(missing):,} pictures, {done / (now - begun):,.0f} a second", flush=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    print(f"{asked.target}: {len(missing):,} pictures made, {len(pictures) - len(missing):,} were there")
+    tables = {}
+    for percent in biased_pictures.PERCENTS:
+        rows = [(bird, bird.y ^ conflicts(bird, percent)) for bird in birds]
+        tables[percent] = [(f"{KINDS[place]}/{bird.name}", bird.y, bird.split, place) for bird, place in rows]
+    debias_sets.write(asked.target, tables, "place")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", type=pathlib.Path)
+    parser.add_argument("--cub", type=pathlib.Path, required=True, help="CUB_200_2011: images, images.txt, train_test_split.txt")
+    parser.add_argument("--places", type=pathlib.Path, required=True, help="Places365's folder data_large")
+    parser.add_argument("--segmentations", type=pathlib.Path, help="of CUB; CUB_200_2011/segmentations unless named")
+    parser.add_argument("--fix-tern", action="store_true", help="names count as words: eastern is no tern")
+    parser.add_argument("--seed", type=int, default=0, help="of splits, conflicting pictures and backgrounds")
+    parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 16), help="threads")
+    asked = parser.parse_args(argv)
+    if asked.seed < 0 or asked.workers < 1:
+        parser.error("--seed must not be negative, --workers at least 1")
+    try:
+        make(asked)
+    except (ValueError, OSError) as error:
+        print(f"waterbirds: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

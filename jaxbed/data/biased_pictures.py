@@ -1,0 +1,198 @@
+"""What BFFHQ, Waterbirds and BAR of Lee et al. (2022) share: pictures with a label and a bias, in one of five ratios of the two.
+
+Two forms are read. A table DIR/metadata_<percent>pct.csv has a row a picture and the columns img_filename, y, split (0 train, 1 val, 2
+test) and the bias; data_prep writes it, with the paper's counts. Where there is none, the published archive:
+
+    DIR/<percent>pct/align/**/*_<y>_<b>.png     and conflict/ (also spelled "conlict")
+    DIR/<percent>pct/valid/                     or val/; or DIR/valid, DIR/val, shared by all ratios
+    DIR/test/
+
+The last two parts of a file's name, between underscores, are label and bias. Pictures are sorted by name: LfF's tables are by row. A set
+holds all that its folder holds, also the aligned test images that published loaders drop.
+
+Pictures are resized to a square whatever their shape, and nothing is cut off; training sees a random window of the square with 4 zeros
+around it, and flips it, as the published code of the paper's first author does.
+"""
+
+import csv
+import dataclasses
+import io
+import pathlib
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from jaxbed.data import augment, pictures, records
+from jaxbed.data.augment import Config as Augment
+from jaxbed.data.source import EvaluationSet, Source
+from jaxbed.data.split import Split
+from jaxbed.data.stream import Images
+
+PERCENTS = (0.5, 1, 2, 5, 20)
+SPLITS = ("train", "val", "test")
+
+
+class Listed(NamedTuple):
+    """The pictures of one split, not yet read."""
+
+    name: np.ndarray  # [n] str, relative to a folder
+    label: np.ndarray  # [n] int32
+    cue: np.ndarray  # [n] int32
+
+
+@dataclasses.dataclass
+class Config:
+    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent",)  # where training sets are equally large
+
+    dir: str = ""
+    conflicting_percent: float = 1.0  # of the training set: 0.5 | 1 | 2 | 5 | 20
+    side_px: int = 224
+    corrupt: str = "fail"  # images that cannot be read: fail | skip (they are left out; in a stream the next takes the place)
+    resident_gib: float = 4.0  # sets up to this size are read once and stay in memory, the training set on the device; others are streamed
+    threads: int = 0  # that read and decode; 0: one for each core, 16 at most
+    augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="padded", padding_px=4, flip=0.5))
+
+
+def check(cfg: Config, percents: tuple[float, ...] = PERCENTS) -> None:
+    """Raises ValueError for settings that no set has."""
+    if cfg.conflicting_percent not in percents:
+        raise ValueError(f"data.conflicting_percent = {cfg.conflicting_percent} is not one of {', '.join(map(str, percents))}")
+    if cfg.side_px < 1 or cfg.threads < 0 or cfg.resident_gib < 0:
+        raise ValueError(
+            f"data.side_px = {cfg.side_px} must be at least 1, data.threads = {cfg.threads} and "
+            f"data.resident_gib = {cfg.resident_gib} must not be negative"
+        )
+    if not pathlib.Path(cfg.dir).is_dir():
+        raise FileNotFoundError(f"data.dir = {cfg.dir!r} is no folder: name the one of the data set with --config.data.dir=FOLDER")
+
+
+def table_path(folder: pathlib.Path, percent: float) -> pathlib.Path:
+    return folder / f"metadata_{percent:g}pct.csv"
+
+
+def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
+    """[train, val, test] of a table whose column `bias` holds the bias; pictures are named relative to its folder.
+
+    Raises ValueError for a row that cannot be and FileNotFoundError for a picture that is not there.
+    """
+    allowed = {"y": classes, bias: classes, "split": len(SPLITS)}
+    found: list[list[tuple]] = [[] for _ in SPLITS]
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if missing := [name for name in ("img_filename", *allowed) if name not in (reader.fieldnames or ())]:
+            raise ValueError(f"{path} has no column {', '.join(missing)}: it is not the table of this data set, or is damaged")
+        for row in reader:
+            for column, count in allowed.items():
+                if row[column] not in map(str, range(count)):
+                    raise ValueError(f"{path}, line {reader.line_num}: {column} = {row[column]!r} is not one of 0 to {count - 1}")
+            found[int(row["split"])].append((row["img_filename"], int(row["y"]), int(row[bias])))
+    absent = [name for rows in found for name, *_ in rows if not (path.parent / name).is_file()]
+    if absent:
+        raise FileNotFoundError(
+            f"{path.parent / absent[0]} and {len(absent) - 1} more that {path.name} names are missing: unpack them there"
+        )
+    for split, rows in zip(SPLITS, found, strict=True):
+        if not rows:
+            raise ValueError(f"{path} has no row of the {split} set (split = {SPLITS.index(split)})")
+    return [_listed(sorted(rows)) for rows in found]
+
+
+def read_archive(root: pathlib.Path, percent: float, classes: int, cure: str) -> list[Listed]:
+    """[train, val, test] of a published archive; cure: what to do where it is not there."""
+    share = root / f"{percent:g}pct"
+    groups = (
+        [share / "align", first_of(share / "conflict", share / "conlict")],
+        [first_of(*(folder / name for folder in (share, root) for name in ("valid", "val")))],
+        [root / "test"],
+    )
+    for place in (place for group in groups for place in group):
+        if not list_pictures(place):
+            raise FileNotFoundError(
+                f"no pictures under {place}: expected are {share}/align, {share}/conflict, {share}/valid (or {root}/valid) "
+                f"and {root}/test. {cure}"
+            )
+    return [read_names(root, group, classes) for group in groups]
+
+
+def first_of(*places: pathlib.Path) -> pathlib.Path:
+    """The first folder that is there, or else the first."""
+    return next((place for place in places if place.is_dir()), places[0])
+
+
+def list_pictures(place: pathlib.Path) -> list[pathlib.Path]:
+    """All below a folder; not those that macOS adds to archives (._x.png)."""
+    return [path for path in place.rglob("*") if path.suffix.lower() in pictures.ENDINGS and not path.name.startswith(".")]
+
+
+def read_names(root: pathlib.Path, places: list[pathlib.Path], classes: int) -> Listed:
+    """The pictures below some folders, with the label and bias that their names tell."""
+    rows = [(path.relative_to(root).as_posix(), *tokens(path, classes)) for place in places for path in list_pictures(place)]
+    return _listed(sorted(rows))
+
+
+def tokens(path: pathlib.Path, classes: int) -> tuple[int, int]:
+    """(label, bias) of a file named <anything>_<label>_<bias>.<ending>."""
+    label, bias = path.stem.split("_")[-2:] if path.stem.count("_") else ("", "")
+    numbers = [str(number) for number in range(classes)]
+    if label not in numbers or bias not in numbers:
+        raise ValueError(f"{path}: the name must end in _<label>_<bias>, both of 0 to {classes - 1}. Move other pictures out of the folder")
+    return int(label), int(bias)
+
+
+def _listed(rows: list[tuple]) -> Listed:
+    names, labels, cues = zip(*rows, strict=True)
+    return Listed(np.array(names), np.array(labels, np.int32), np.array(cues, np.int32))
+
+
+def make_source(
+    cfg: Any, name: str, class_names: tuple[str, ...], cue_name: str, splits: Sequence[Split], facts: dict[str, object]
+) -> Source:
+    """The data set of [train, val, test], augmented by cfg.augment."""
+    pairs = zip(SPLITS, splits, strict=True)
+    counts = {split: {"aligned": int((s.label == s.cue).sum()), "conflicting": int((s.label != s.cue).sum())} for split, s in pairs}
+    train, val, test = splits
+    return Source(
+        name=name,
+        class_names=class_names,
+        train=train,
+        sets={"val": EvaluationSet(val, "val"), "unbiased": EvaluationSet(test, "test")},
+        scale=augment.make_evaluation(cfg.augment, train.image.shape[1:]),
+        facts={"conflicting_percent": cfg.conflicting_percent, "counts": counts, "side_px": train.image.shape[1], **facts},
+        cue_name=cue_name,
+        augment=augment.make(cfg.augment, train.image.shape[1:]),
+    )
+
+
+def table_facts(path: pathlib.Path) -> dict:
+    return {"table": path.name, "table_sha256": records.checksum(path)}
+
+
+def read(cfg: Config, root: pathlib.Path, listed: Sequence[Listed]) -> tuple[list[Split], dict[str, object]]:
+    """The pictures of each split, in memory if small, and what is to be told of them."""
+    splits = [_read(cfg, root, rows) for rows in listed]
+    lost = [set(rows.name) - set(split.name) for rows, split in zip(listed, splits, strict=True)]
+    return splits, {"unreadable": sorted(map(str, set().union(*lost)))}  # of a stream, known only later
+
+
+def _read(cfg: Config, root: pathlib.Path, rows: Listed) -> Split:
+    images = Images(
+        lambda row: stretch((root / str(rows.name[row])).read_bytes(), cfg.side_px),
+        rows.name,
+        (cfg.side_px, cfg.side_px),
+        corrupt=cfg.corrupt,
+        threads=cfg.threads,
+    )
+    if images.nbytes > cfg.resident_gib * 2**30:
+        return Split(images, rows.label, rows.cue, rows.name)
+    loaded, taken = images.load()
+    own = taken == np.arange(len(taken))  # the others stand in for what was skipped
+    return Split(loaded[own], rows.label[own], rows.cue[own], rows.name[own])
+
+
+def stretch(content: bytes, side_px: int) -> np.ndarray:
+    """uint8 [side_px, side_px, 3]: the whole picture as a square, by the filter of torchvision's Resize. Raises OSError or ValueError."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as picture:
+        return np.asarray(picture.convert("RGB").resize((side_px, side_px), Image.Resampling.BILINEAR))

@@ -1,0 +1,238 @@
+"""Corrupted CIFAR-10 (Nam et al., 2020, LfF): pictures of CIFAR-10, most of each class spoilt in the class's own way.
+
+Its ten corruptions are "type 0" (snow, frost, fog, ...) or "type 1" (noise and blur), at LfF's Severity 4, see `corruptions`. Three ways to
+get it:
+
+    cifar    CIFAR-10's own files, python version (cifar-10-batches-py) or binary (cifar-10-batches-bin), and data.seed
+    lff      LfF's folder CorruptedCIFAR10-Type0-Skewed0.01-Severity4, with train/ and valid/, each images.npy and attrs.npy
+    archive  DisEnt's: DIR/1pct/{align,conflict}/**, DIR/1pct/valid/**, DIR/test/**, files named .._<y>_<b>.png. Its corruptions may differ
+
+Made from CIFAR-10, 4,500 images of each class train and 500 validate; in both round(ratio · size) of each class conflict, their corruption
+uniform over the other nine; each of the 10,000 test images gets a corruption such that every cell (class, corruption) has 100. Pictures are
+the same in all ratios but where one begins to conflict. Differs from LfF's arrays: those train on all 50,000 images and "validate" on the
+test set, assign corruptions in the order of the file, and come from another generator. Of lff's training images a tenth of each class,
+of aligned and conflicting ones alike, is held out here to validate.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jaxbed.data import biased_pictures, corruptions
+from jaxbed.data.augment import Config as Augment
+from jaxbed.data.source import Source
+from jaxbed.data.split import Split
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+LAYOUTS = ("cifar", "lff", "archive")
+SIDE, VAL_SHARE = corruptions.SIDE, 0.1
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+TRAIN_FILES, TEST_FILE = tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch"
+HELD, TRAIN, VAL, TEST = range(4)  # streams of random numbers
+
+
+@dataclasses.dataclass
+class Config:
+    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")
+
+    dir: str = "data/cifar10"  # the folder named above, or the one that holds it
+    layout: str = "cifar"  # cifar | lff | archive
+    conflicting_percent: float = 1.0  # 0.5 | 1 | 2 | 5 | 20
+    type: int = 0  # cifar, lff: LfF's list of corruptions, 0 | 1
+    frost: str = ""  # cifar, type 0: folder of CIFAR-10-C's pictures of frost; empty: made-up frost
+    seed: int = 0  # cifar: of all draws; lff: of what validates
+    augment: Augment = dataclasses.field(
+        default_factory=lambda: Augment(crop="padded", crop_px=SIDE, padding_px=4, flip=0.5, mean=MEAN, std=STD)
+    )
+
+    def open(self) -> Source:
+        """Raises FileNotFoundError, saying what was expected where, and ValueError for other settings."""
+        pictures = biased_pictures.Config(self.dir, self.conflicting_percent, SIDE)
+        biased_pictures.check(pictures)
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"data.layout = {self.layout!r} is not one of {', '.join(LAYOUTS)}")
+        if self.type not in corruptions.TYPES:
+            raise ValueError(f"data.type = {self.type} is not one of {', '.join(map(str, corruptions.TYPES))}")
+        if self.seed < 0:
+            raise ValueError(f"data.seed = {self.seed}: must not be negative")
+        if self.frost and (self.layout, self.type) != ("cifar", 0):
+            raise ValueError(f"data.frost = {self.frost!r} does nothing with layout = {self.layout!r} and type = {self.type}: drop it")
+        root, facts = pathlib.Path(self.dir), {"layout": self.layout, "data_seed": self.seed}
+        if self.layout == "cifar":
+            splits = construct(*read_cifar(root), self.conflicting_percent, list_corruptions(self.type, self.frost), self.seed)
+        elif self.layout == "lff":
+            splits = read_lff(root, self.type, self.conflicting_percent, self.seed)
+        else:
+            root = biased_pictures.first_of(root / "cifar10c", root)
+            listed = biased_pictures.read_archive(root, self.conflicting_percent, len(CLASSES), "Other layouts: cifar, lff")
+            splits, told = biased_pictures.read(pictures, root, listed)
+            facts |= told
+        if self.layout != "archive":
+            facts["corruptions"] = [function.__name__ for function in corruptions.TYPES[self.type]]
+        if (self.layout, self.type) == ("cifar", 0):
+            facts["frost"] = self.frost or "made up"
+        return biased_pictures.make_source(self, "corrupted_cifar10", CLASSES, "corruption", splits, facts)
+
+
+def list_corruptions(kind: int, frost: str) -> list[Callable]:
+    """The functions of the ten, by class; frost with its textures."""
+    functions = list(corruptions.TYPES[kind])
+    if frost:
+        textures = corruptions.read_textures(pathlib.Path(frost))
+        functions[functions.index(corruptions.frost)] = functools.partial(corruptions.frost, textures=textures)
+    return functions
+
+
+def construct(
+    train_image: np.ndarray,
+    train_label: np.ndarray,
+    test_image: np.ndarray,
+    test_label: np.ndarray,
+    percent: float,
+    functions: Sequence[Callable],
+    seed: int,
+) -> list[Split]:
+    """[train, val, test] from CIFAR-10's images [n, 32, 32, 3] uint8 and labels [n]; functions: the corruption of each class."""
+    rank, size = _ranks(train_label, np.random.default_rng([seed, HELD]))
+    held, splits = rank < np.round(VAL_SHARE * size), []
+    for name, rows, stream in (("train", np.flatnonzero(~held), TRAIN), ("val", np.flatnonzero(held), VAL)):
+        rng = np.random.default_rng([seed, stream])
+        image, label = train_image[rows], train_label[rows]
+        rank, size = _ranks(label, rng)
+        now, ever = (rank < np.round(size * share / 100) for share in (percent, max(biased_pictures.PERCENTS)))
+        other = (label + rng.integers(1, len(CLASSES), len(label))) % len(CLASSES)
+        spoilt = _corrupt(image, label, functions, rng)
+        spoilt[now] = _corrupt(image[ever], other[ever], functions, rng)[now[ever]]  # all that ever conflict: no draw depends on the ratio
+        splits.append(_split(spoilt, label, np.where(now, other, label), name, rows))
+    rng = np.random.default_rng([seed, TEST])
+    cue = _ranks(test_label, rng)[0] % len(CLASSES)
+    return [*splits, _split(_corrupt(test_image, cue, functions, rng), test_label, cue, "test", np.arange(len(cue)))]
+
+
+def _ranks(label: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Of each image [n]: its place in a random order of its class, from 0, and the size of its class."""
+    rank, size = np.empty((2, len(label)), int)
+    for y in np.unique(label):
+        own = label == y
+        rank[own], size[own] = rng.permutation(own.sum()), own.sum()
+    return rank, size
+
+
+def _corrupt(image: np.ndarray, cue: np.ndarray, functions: Sequence[Callable], rng: np.random.Generator) -> np.ndarray:
+    spoilt = np.empty_like(image)
+    for c, function in enumerate(functions):
+        spoilt[cue == c] = corruptions.corrupt(function, image[cue == c], rng)
+    return spoilt
+
+
+def _split(image: np.ndarray, label: np.ndarray, cue: np.ndarray, name: str, rows: np.ndarray) -> Split:
+    return Split(image, label.astype(np.int32), cue.astype(np.int32), np.array([f"{name}-{row:05d}" for row in rows]))
+
+
+# Files
+
+
+def read_cifar(folder: pathlib.Path) -> list[np.ndarray]:
+    """[train images, train labels, test images, test labels] of CIFAR-10, in either version."""
+    for root in (folder, folder / "cifar-10-batches-bin", folder / "cifar-10-batches-py"):
+        for ending, read in ((".bin", _read_binary), ("", _read_pickle)):
+            if not (root / f"{TEST_FILE}{ending}").is_file():
+                continue
+            paths = [root / f"{name}{ending}" for name in (*TRAIN_FILES, TEST_FILE)]
+            if missing := [path.name for path in paths if not path.is_file()]:
+                raise FileNotFoundError(f"{root} has {TEST_FILE}{ending} and lacks {', '.join(missing)}: unpack CIFAR-10 again")
+            parts = [read(path) for path in paths]
+            train = [np.concatenate(arrays) for arrays in zip(*parts[:-1], strict=True)]
+            return [*train, *parts[-1]]
+    raise FileNotFoundError(
+        f"{folder} holds neither cifar-10-batches-py nor cifar-10-batches-bin: unpack CIFAR-10 there, python or binary version, "
+        f"or name another folder with --config.data.dir=FOLDER"
+    )
+
+
+def _read_binary(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    content = np.frombuffer(path.read_bytes(), np.uint8)
+    size = 1 + 3 * SIDE**2
+    if len(content) % size:
+        raise ValueError(f"{path} has {len(content)} bytes, no multiple of the {size} of an image: unpack CIFAR-10 again")
+    rows = content.reshape(-1, size)
+    return _images(path, rows[:, 1:], rows[:, 0])
+
+
+class _Reader(pickle.Unpickler):
+    """A pickle may name any function to call; this one only what rebuilds an array."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return lambda kind, shape, code: np.ndarray(shape, np.dtype(code))
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only arrays are allowed")
+
+
+def _read_pickle(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        with path.open("rb") as file:
+            content = _Reader(file, encoding="bytes").load()
+        return _images(path, np.asarray(content[b"data"]), np.asarray(content[b"labels"]))
+    except (pickle.UnpicklingError, EOFError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no file of CIFAR-10's python version, or is damaged ({error}): unpack it again") from error
+
+
+def _images(path: pathlib.Path, planes: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(images [n, 32, 32, 3], labels [n]) of three planes [n, 3072] each."""
+    label = label.reshape(-1)
+    if (
+        planes.dtype != np.uint8
+        or planes.shape != (len(label), 3 * SIDE**2)
+        or not len(label)
+        or not set(label) <= set(range(len(CLASSES)))
+    ):
+        raise ValueError(
+            f"{path} holds {planes.dtype} {list(planes.shape)} and {len(label)} labels, not images of CIFAR-10: unpack it again"
+        )
+    return planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), label.astype(np.int32)
+
+
+def read_lff(folder: pathlib.Path, kind: int, percent: float, seed: int) -> list[Split]:
+    """[train, val, test] of LfF's arrays; what it calls valid is CIFAR-10's test set."""
+    name = f"CorruptedCIFAR10-Type{kind}-Skewed{percent / 100:g}-Severity4"
+    root = biased_pictures.first_of(folder / name, folder)
+    (train, label, cue), (test, *test_pair) = (_read_arrays(root / part, name) for part in ("train", "valid"))
+    held = np.zeros(len(label), bool)
+    rng = np.random.default_rng([seed, HELD])
+    for conflicting in (False, True):
+        rows = np.flatnonzero((label != cue) == conflicting)
+        rank, size = _ranks(label[rows], rng)
+        held[rows] = rank < np.round(VAL_SHARE * size)
+    parts = [
+        _split(train[rows], label[rows], cue[rows], part, rows)
+        for part, rows in (("train", np.flatnonzero(~held)), ("val", np.flatnonzero(held)))
+    ]
+    return [*parts, _split(test, *test_pair, "test", np.arange(len(test)))]
+
+
+def _read_arrays(folder: pathlib.Path, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(images, labels, cues)."""
+    arrays = []
+    for path in (folder / "images.npy", folder / "attrs.npy"):
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} is missing: expected is LfF's folder {name} with train/ and valid/, images.npy and attrs.npy in each"
+            )
+        try:
+            arrays.append(np.load(path, allow_pickle=False))
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{path} is no array of numbers, or is damaged ({error}): make it again") from error
+    image, pair = arrays
+    if image.shape != (len(image), SIDE, SIDE, 3) or image.dtype != np.uint8 or pair.shape != (len(image), 2):
+        raise ValueError(
+            f"{folder}: images.npy is {image.dtype} {list(image.shape)} and attrs.npy {list(pair.shape)}, not "
+            f"uint8 [n, 32, 32, 3] and [n, 2]"
+        )
+    return image, pair[:, 0], pair[:, 1]

@@ -1,0 +1,94 @@
+"""EnD: Tartaglione, Barbano, Grangetto, "EnD: Entangling and Disentangling Deep Representations for Bias Correction" (2021).
+
+With u the features before the head, scaled to length 1, and G_ij = u_i · u_j over the pairs i > j of a batch:
+
+    R⊥ = Σ_k |Σ_{b_i = b_j = k} G_ij| / (pairs with equal bias)     images with one bias are decorrelated, whatever their labels
+    R∥ = 1 - mean (1 + G_ij)/2 where y_i = y_j and b_i ≠ b_j         images with one label and another bias are drawn together
+    L  = mean CE + α·R⊥ + β·R∥
+
+A term without pairs is 0; images without a bias label (-1) form none.
+
+variant "paper": the equations.
+variant "published": what the authors' code computes. R∥ has only the pairs whose later image has the smaller bias value, and the head
+    reads u. The tanh there, in place of the last ReLU, is not imitated.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxbed import losses
+from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss
+from jaxbed.models import features
+from jaxbed.optim import Optim
+
+
+@dataclasses.dataclass
+class Config:
+    reads_bias: ClassVar[bool] = True
+
+    alpha: float = 0.1  # of R⊥, 0 or more
+    beta: float = 0.1  # of R∥, 0 or more; the authors advise to raise it first
+    variant: str = "paper"  # paper | published
+
+    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+        features.require(net, "EnD compares features")
+        if self.variant not in ("paper", "published"):
+            raise ValueError(f"method.variant = {self.variant!r} is not one of paper, published")
+        for name in ("alpha", "beta"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"method.{name} = {getattr(self, name)} is negative: take 0 or more, 0.1 in the authors' code")
+        return _make(self, info, net, optim)
+
+
+def regularizers(direction: jax.Array, label: jax.Array, bias: jax.Array, classes: int, half: bool = False) -> tuple[jax.Array, jax.Array]:
+    """(R⊥, R∥) of direction [B, F]; half leaves out of R∥ what the authors' code does."""
+    similarity = jnp.clip(jnp.dot(direction, direction.T, precision=jax.lax.Precision.HIGHEST), -1, 1)
+    later, earlier = bias[:, None], bias[None]
+    pair = jnp.tri(len(bias), k=-1, dtype=bool) & (later >= 0) & (earlier >= 0)
+    same = pair & (later == earlier)
+    of_image = jnp.where(same, similarity, 0.0).sum(1)
+    of_bias = (jax.nn.one_hot(bias, classes) * of_image[:, None]).sum(0)
+    disentangled = jnp.abs(of_bias).sum() / jnp.maximum(same.sum(), 1)
+    other = pair & (label[:, None] == label[None]) & ((later < earlier) if half else (later != earlier))
+    entangled = jnp.where(other, (1 - similarity) / 2, 0.0).sum() / jnp.maximum(other.sum(), 1)
+    return disentangled, entangled
+
+
+def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+    parts, published = features.cut(net, info.classes), config.variant == "published"
+
+    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
+        return features.init_parts(parts, key, batch["image"])
+
+    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+        """((directions, logits), new batch statistics)."""
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        found = features.pooled(maps)
+        direction = features.unit(found)
+        logits, of_head = apply_net(
+            parts["head"], params["head"], stats["head"], direction if published else found, train, {"dropout": key}
+        )
+        return (direction, logits), {"trunk": of_trunk, "head": of_head}
+
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        label = batch["label"]
+        (direction, logits), stats = forward(params, state.stats, batch["image"], True, key)
+        value = losses.cross_entropy(logits, label).mean()
+        disentangled, entangled = regularizers(direction, label, batch["bias"], info.classes, half=published)
+        metrics = {
+            "loss": value,
+            "loss/disentangle": disentangled,
+            "loss/entangle": entangled,
+            "accuracy": losses.accuracy(logits, label),
+        }
+        total = value + state.hparams["alpha"] * disentangled + state.hparams["beta"] * entangled
+        return total, (stats, state.memory, metrics)
+
+    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        return forward(params, stats, image, False)[0][1]
+
+    hparams = {**optim.hparams(), "alpha": config.alpha, "beta": config.beta}
+    return from_loss(init_nets, loss, optim.transform(info), hparams, predict)

@@ -1,0 +1,173 @@
+"""ReBias: Bahng, Chun, Yun, Choo, Oh, "Learning De-biased Representations with Biased Representations" (2020).
+
+Beside the network f trains g, which sees too little of an image to know more than its colours and textures: a Simple Conv of 1x1
+convolutions beside an MLP or Simple Conv; beside a ResNet the same ResNet with 1x1 convolutions after its stem. In each step, g first:
+
+    g descends  L_g = CE(g(x), y) - weight_biased · HSIC(z_g, z_f)
+    f descends  L_f = CE(f(x), y) + weight · HSIC(z_f, z_g)             with the z_g that the new g gives
+
+z are the features before the heads, of the other network constant. HSIC is the unbiased estimate (`hsic`) with Gaussian kernels of width
+sigma; f alone predicts.
+
+bandwidth: "fixed" is sigma itself, as the authors have it on Biased MNIST; "median" is sigma times the root of the median squared distance
+    of the batch at hand, zeros of the diagonal included, after their ImageNet runs.
+
+Differs from the authors' code: f is run once a step, as it does not change in between, so that its running statistics move once (there
+twice); medians are of each batch (there of a quarter of the batches of an epoch, and those of f and g swapped in L_g); g beside a
+ResNet (there BagNet-18).
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxbed import losses
+from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
+from jaxbed.models import features, resnet, simple_conv
+from jaxbed.models.conv import Conv
+from jaxbed.optim import Optim
+
+LEAST = 1e-12  # median squared distance; of features that are nearly all the same it is 0
+
+
+@dataclasses.dataclass
+class Config:
+    reads_bias: ClassVar[bool] = False
+
+    weight: float = 1.0  # of the dependence in f's loss, 0 or more
+    weight_biased: float = 1.0  # of the dependence in g's loss, 0 or more
+    sigma: float = 1.0  # of the kernels, above 0
+    bandwidth: str = "fixed"  # fixed | median
+
+    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+        features.require(net, "ReBias compares features")
+        for name in ("weight", "weight_biased"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"method.{name} = {getattr(self, name)} is negative: take 0 or more, 1 in the authors' code")
+        if self.sigma <= 0:
+            raise ValueError(f"method.sigma = {self.sigma} is not above 0; the authors' code has 1")
+        if self.bandwidth not in ("fixed", "median"):
+            raise ValueError(f"method.bandwidth = {self.bandwidth!r} is not one of fixed, median")
+        return _make(self, info, net, optim)
+
+
+def kernel(x: jax.Array, sigma: jax.Array | float, median: bool = False) -> jax.Array:
+    """exp(-|a - b|² / (2·sigma²)) for all pairs of rows of x [m, F], but 0 on the diagonal."""
+    x = x - jax.lax.stop_gradient(x.mean(0))  # changes no distance, and loses fewer digits
+    square = (x * x).sum(1)
+    products = jnp.dot(x, x.T, precision=jax.lax.Precision.HIGHEST)
+    others = ~jnp.eye(len(x), dtype=bool)
+    distance = jnp.where(others, jnp.maximum(square[:, None] + square[None] - 2 * products, 0.0), 0.0)
+    scale = jnp.maximum(jnp.median(jax.lax.stop_gradient(distance)), LEAST) if median else 1.0
+    return jnp.where(others, jnp.exp(-distance / (2 * sigma**2 * scale)), 0.0)
+
+
+def hsic(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Song et al.'s unbiased estimate of the dependence of two sets of features, of their kernels [m, m] with zero diagonals.
+
+    It is negative as often as positive where they are independent. Raises ValueError for fewer than 4 images.
+    """
+    m = len(one)
+    if m < 4:
+        raise ValueError(f"batch_size = {m}: the unbiased estimate of ReBias's dependence needs 4 images or more")
+    of_one, of_other = one.sum(1), other.sum(1)
+    sums = of_one.sum() * of_other.sum() / ((m - 1) * (m - 2)) - 2 / (m - 2) * (of_one * of_other).sum()
+    return ((one * other).sum() + sums) / (m * (m - 3))
+
+
+class Biased(nn.Module):
+    """g: (features [B, F], logits [B, classes])."""
+
+    trunk: nn.Module
+    head: nn.Module
+
+    def __call__(self, image: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+        found = features.pooled(self.trunk(image, train))
+        return found, self.head(found, train)
+
+
+def pointwise(width: int, size: int, stride: int, name: str) -> nn.Module:
+    """A convolution of a ResNet that sees no neighbours, the stem's excepted."""
+    return Conv(width, size if name == "stem_conv" else 1, stride, name=name)
+
+
+def biased_net(net: Any, classes: int) -> nn.Module:
+    """The network that is biased by design, beside `net`."""
+    if isinstance(net, resnet.Config):
+        return Biased(net.make(classes, conv=pointwise, last=net.parts - 1), features.cut(net, classes)["head"])
+    return Biased(**features.cut(simple_conv.Config(kernel=1, dtype=net.dtype), classes))
+
+
+def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+    parts, biased = features.cut(net, info.classes), biased_net(net, info.classes)
+    transform, median = optim.transform(info), config.bandwidth == "median"
+
+    def owned(params: PyTree) -> dict[str, PyTree]:
+        """The parameters of each optimizer."""
+        return {"net": {name: params[name] for name in parts}, "biased": params["biased"]}
+
+    def init(key: jax.Array, batch: Batch) -> State:
+        params, stats = features.init_parts(parts, key, batch["image"])
+        params["biased"], stats["biased"] = init_net(biased, jax.random.fold_in(key, 1), batch["image"])
+        own = {"weight": config.weight, "weight_biased": config.weight_biased, "sigma": config.sigma}
+        hparams = scalars({**optim.hparams(), **own})
+        opt = {name: transform(hparams).init(own) for name, own in owned(params).items()}
+        return State(jnp.zeros((), jnp.int32), params, stats, opt, {}, hparams)
+
+    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+        """((features, logits), new batch statistics) of f."""
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        found = features.pooled(maps)
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, {"dropout": key})
+        return (found, logits), {"trunk": of_trunk, "head": of_head}
+
+    def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
+        image, label, hparams = batch["image"], batch["label"], state.hparams
+        before = owned(state.params)
+
+        def descend(name: str, gradient: PyTree) -> tuple[PyTree, PyTree]:
+            """(parameters, optimizer's state) of one network after its step."""
+            updates, opt = transform(hparams).update(gradient, state.opt[name], before[name])
+            return optax.apply_updates(before[name], updates), opt
+
+        def run_biased(own: PyTree, stats: PyTree):
+            return apply_net(biased, own, stats, image, True, {"dropout": jax.random.fold_in(key, 1)})
+
+        def similarity(found: jax.Array) -> jax.Array:
+            return kernel(found, hparams["sigma"], median)
+
+        def loss_biased(own: PyTree):
+            (found, logits), stats = run_biased(own, state.stats["biased"])
+            value = losses.cross_entropy(logits, label).mean()
+            return value - hparams["weight_biased"] * hsic(similarity(found), of_net), (stats, value, losses.accuracy(logits, label))
+
+        def loss(found: jax.Array, logits: jax.Array):
+            value, dependence = losses.cross_entropy(logits, label).mean(), hsic(similarity(found), of_biased)
+            return value + hparams["weight"] * dependence, (value, dependence)
+
+        (found, logits), pull, stats = jax.vjp(lambda own: forward(own, state.stats, image, True, key), before["net"], has_aux=True)
+        of_net = similarity(found)
+        gradient, (moved, value_biased, accuracy_biased) = jax.grad(loss_biased, has_aux=True)(before["biased"])
+        params_biased, opt_biased = descend("biased", gradient)
+        (found_biased, _), moved = run_biased(params_biased, moved)
+        of_biased = similarity(found_biased)
+        at, (value, dependence) = jax.grad(loss, (0, 1), has_aux=True)(found, logits)
+        params, opt = descend("net", pull(at)[0])
+        metrics = {
+            "loss": value,
+            "loss/biased": value_biased,
+            "dependence": dependence,
+            "accuracy": losses.accuracy(logits, label),
+            "accuracy/biased": accuracy_biased,
+        }
+        params, stats, opt = {**params, "biased": params_biased}, {**stats, "biased": moved}, {"net": opt, "biased": opt_biased}
+        return state.replace(step=state.step + 1, params=params, stats=stats, opt=opt), metrics
+
+    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        return forward(params, stats, image, False)[0][1]
+
+    return Method(init, step, predict)

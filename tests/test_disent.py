@@ -1,0 +1,115 @@
+"""DisEnt: one step against its losses written down one by one, whose gradient goes where, and when it begins to swap."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbed import difficulty, losses, pairs
+from jaxbed.method import Info
+from jaxbed.methods import disent
+from jaxbed.models import mlp
+from jaxbed.optim import Optim
+
+NET, PLAIN = mlp.Config((6, 5)), Optim(rule="sgd", lr=1.0, momentum=0.0)
+INFO, KEY = Info(classes=3, train_size=12, steps_per_epoch=4, epochs=5), jax.random.key(3)
+CONFIG = disent.Config(lambda_dis=2.0, lambda_swap=0.5, lambda_swap_biased=3.0)
+RNG = np.random.default_rng(0)
+BATCH = {
+    "image": jnp.asarray(RNG.normal(size=(8, 2, 2, 3)), jnp.float32),
+    "label": jnp.asarray([0, 1, 2, 0, 1, 2, 0, 1]),
+    "index": jnp.arange(8) + 2,
+}
+
+
+def made(config=CONFIG, step=0):
+    method = config.make(INFO, NET, PLAIN)
+    state = method.init(KEY, BATCH)
+    return method, state.replace(step=jnp.asarray(step))
+
+
+def dense(layer, x):
+    return x @ layer["kernel"] + layer["bias"]
+
+
+def encoded(params, image):
+    x = image.reshape(len(image), -1)
+    for name in ("hidden0", "hidden1"):
+        x = jax.nn.relu(dense(params[name], x))
+    return x
+
+
+def by_the_book(params, weight, order, swaps):
+    """The loss of each of the four networks as a function of that network's parameters alone."""
+    label, fixed = BATCH["label"], params
+
+    def of(name):
+        head = f"{name}_head"
+
+        def loss(own):
+            mine = encoded(own[name], BATCH["image"])
+            other = encoded(fixed["bias" if name == "intrinsic" else "intrinsic"], BATCH["image"])
+
+            def part(z_bias, z_intrinsic, target):
+                logits = dense(own[head], jnp.concatenate([z_intrinsic, z_bias], -1))
+                if name == "intrinsic":
+                    return (weight * losses.cross_entropy(logits, target)).mean()
+                return losses.generalized_cross_entropy(logits, target, 0.7).mean()
+
+            if name == "intrinsic":
+                return part(other, mine, label) + swaps * 0.5 * part(other[order], mine, label)
+            return 2.0 * part(mine, other, label) + swaps * 0.5 * 3.0 * part(mine[order], other, label[order])
+
+        return jax.grad(loss)({name: params[name], head: params[head]})
+
+    return {**of("intrinsic"), **of("bias")}
+
+
+@pytest.mark.parametrize("step", [0, 3, 4, 19])  # of 20; swapping begins at 4
+def test_a_step_descends_the_losses_of_the_paper(step):
+    method, state = made(step=step)
+    after, _ = jax.jit(method.step)(state, BATCH, KEY)
+    z = [encoded(state.params[name], BATCH["image"]) for name in ("intrinsic", "bias")]
+    each = {
+        table: losses.cross_entropy(dense(state.params[f"{name}_head"], jnp.concatenate(z, -1)), BATCH["label"])
+        for table, name in (("debiased", "intrinsic"), ("biased", "bias"))
+    }
+    weight, memory = difficulty.weigh(state.memory, each, BATCH["index"], BATCH["label"], 3, 0.7)
+    order = pairs.partners(jax.random.split(KEY)[0], 8)
+    grads = by_the_book(state.params, weight, order, float(step >= 4))
+    moved = jax.tree.map(lambda a, b: a - b, state.params, after.params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), moved, grads)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), after.memory, memory)
+    assert float(after.memory["biased"]["seen"].sum()) == 8
+
+
+def test_prediction_needs_both_encoders_and_the_intrinsic_head():
+    method, state = made()
+    expected = method.predict(state.params, state.stats, BATCH["image"])
+    z = [encoded(state.params[name], BATCH["image"]) for name in ("intrinsic", "bias")]
+    np.testing.assert_allclose(expected, dense(state.params["intrinsic_head"], jnp.concatenate(z, -1)), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_losses_can_be_swept():
+    _, state = made()
+    assert {name: float(state.hparams[name]) for name in disent.LAMBDAS} == {
+        "lambda_dis": 2.0,
+        "lambda_swap": 0.5,
+        "lambda_swap_biased": 3.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "net", "message"),
+    [
+        ({"q": 1.0}, NET, r"method\.q = 1\.0 is outside \[0, 1\)"),
+        ({"lambda_swap": -1.0}, NET, r"method\.lambda_swap = -1\.0 is negative"),
+        ({"swap_after": 10_000}, NET, r"method\.swap_after = 10000 is no share of the run"),
+        ({}, mlp.Config(()), "leaves only its head"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(changes, net, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(CONFIG, **changes).make(INFO, net, PLAIN)
