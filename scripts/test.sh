@@ -6,4 +6,4 @@ EXTRAS=dev
 
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
-.venv/bin/python -m pytest -n 2 "$@"
+.venv/bin/python -m pytest -n 2 --dist loadfile "$@"  # a file's tests share what is compiled for them

@@ -335,6 +335,9 @@ def test_csv_layouts(tmp_path):
 def workdirs(tmp_path, monkeypatch, frames: dict[str, pd.DataFrame]) -> list[str]:
     fake = types.ModuleType("jaxbed.metrics")
     fake.scores = lambda path: frames[path.name]
+    fake.confusions = lambda path, chosen: chosen.loc[
+        chosen["algorithm"].isin(frames[Path(path).name]["algorithm"]), ["algorithm", "run", "dataset", "epoch"]
+    ]
     monkeypatch.setitem(sys.modules, "jaxbed.metrics", fake)
     monkeypatch.setattr(jaxbed, "metrics", fake, raising=False)
     for name in frames:
@@ -360,6 +363,8 @@ def test_workdirs_end_to_end(tmp_path, monkeypatch, capsys):
     assert found["selection"]["tied_choices"] == 4 and {run["epoch"] for run in found["selection"]["runs"]} == {2}
     assert "TIED_SELECTION: 4 of 4" in text and "in percent" in text
     assert "They differ: sagnet better than erm (p = 0.031)." in text
+    counted = pd.read_csv(out / "confusions.csv")  # of both workdirs, at the first of the tied epochs
+    assert counted.groupby("algorithm", sort=False).size().to_dict() == {"erm": 12, "sagnet": 12} and set(counted["epoch"]) == {2}
     assert main.main([*paths, "--select", "oracle", "--out", str(out)]) == 0
     assert "CHERRY-PICKED" in capsys.readouterr().out and not (out / "pairs.csv").exists()
     assert json.loads((out / "stats.json").read_text())["nemenyi"] is None

@@ -19,12 +19,10 @@ METHODS = {
     "lff": lff.Config(),
     "disent": disent.Config(swap_after=0.5),
     "infodrop": infodrop.Config(),
-    "infodrop_biasbed": infodrop.Config(variant="biasbed"),
     "mixstyle": mixstyle.Config(),
     "dsu": dsu.Config(),
     "efdmix": efdmix.Config(),
     "rsc": rsc.Config(),
-    "rsc_imagenet": rsc.Config(variant="imagenet"),
     "mixup": mixing.Mixup(),
     "cutmix": mixing.CutMix(p=0.5),
     "end": end.Config(),
@@ -32,7 +30,6 @@ METHODS = {
     "rebias": rebias.Config(),
     "hex": hex.Config(units=4),  # of the 16 images in a batch it takes min(classes, units + 1) directions
     "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", width=4, stages=2)),
-    "debiased_biasbed": debiased.Config(variant="biasbed", style=style_network.Config("random", width=4, stages=2)),
 }
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 
