@@ -50,6 +50,7 @@ def test_step(tmp_path, capsys):
     assert "padain / erm" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_array(tmp_path):
     report = run(tmp_path, "array")
     check(report, "array", 3)

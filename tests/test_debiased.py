@@ -239,7 +239,7 @@ def test_smaller_images_are_of_the_nearest_pixels():
         np.testing.assert_array_equal(debiased.shrink(image, power)[0, :, :, 0], image[0, :, :, 0][np.ix_(rows, columns)])
 
 
-@pytest.mark.parametrize(("step", "power"), [(4, 2), (7, 1)])
+@pytest.mark.parametrize(("step", "power"), [pytest.param(4, 2, marks=pytest.mark.slow), (7, 1)])
 def test_each_step_shows_the_size_of_its_turn(step, power):
     """Told by the running statistics that it leaves."""
     ready, state, _, _ = made(COARSE)
@@ -315,6 +315,7 @@ def run_steps(seed, data, dead=None):
     return jax.device_get(run)
 
 
+@pytest.mark.slow
 def test_a_whole_row_of_devices_may_stay_behind():
     found, half = run_steps(2, 2), run_steps(2, 2, dead=0)
     assert half.alive.tolist() == [False, True] and half.state.step.tolist() == [0, 2]

@@ -80,7 +80,7 @@ def images(*shape, seed=1):
     return np.random.default_rng(seed).random((*shape, 3)).astype(np.float32)
 
 
-@pytest.mark.parametrize("sides", [(16, 24), (17, 21)])
+@pytest.mark.parametrize("sides", [pytest.param((16, 24), marks=pytest.mark.slow), (17, 21)])
 def test_both_halves_are_the_published_network(sides):
     encoder, decoder = both_states()
     network, params, image = Config(width=WIDTH), converted(), images(2, *sides)
