@@ -71,7 +71,12 @@ def squares(place: str, asked: argparse.Namespace, seed: int) -> Iterator[np.nda
             return np.random.default_rng([seed, step]).integers(0, len(images), asked.batch)
 
         found = (image for image, _ in stream.batches(images, rows_of, 0))
+    told: set[str] = set()
     for whole in found:
+        if place != "shapes":
+            for name in sorted(set(images.skipped) - told):
+                told.add(name)
+                print(f"left out: {name} of {place} ({images.skipped[name]})", flush=True)
         tops, lefts = rng.integers(0, whole.shape[1] - side + 1, (2, asked.batch))
         cut = [image[top : top + side, left : left + side] for image, top, left in zip(whole, tops, lefts, strict=True)]
         yield np.stack(cut).astype(np.float32) / 255
