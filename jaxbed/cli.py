@@ -1,4 +1,4 @@
-"""The command `jaxbed`: train, eval, stats. Each imports only what it needs."""
+"""The command `jaxbed`: train, eval, sweep, stats. Each imports only what it needs."""
 
 import argparse
 import pathlib
@@ -8,6 +8,7 @@ USAGE = """usage: jaxbed COMMAND ...
 
   train --config=FILE.py [--workdir=DIR] [--config.NAME=VALUE ...]   train, evaluate, print scores (= python -m jaxbed.main)
   eval WORKDIR [--watch]                                             evaluate the epochs that have no answers yet
+  sweep --config=FILE.py --grid FIELD=VALUE,VALUE ...                tune by validation, then train afresh (jaxbed sweep --help)
   stats WORKDIR... | SCORES.csv                                      compare algorithms (jaxbed stats --help)
 """
 
@@ -23,6 +24,10 @@ def main() -> int:
         app.run(whole.main, argv=[f"{sys.argv[0]} train", *rest])
     if command == "eval":
         return evaluate(rest)
+    if command == "sweep":
+        from jaxbed import sweep
+
+        return sweep.main(rest)
     if command == "stats":
         from jaxbed.stats import main as statistics
 

@@ -52,9 +52,8 @@ def measure(response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: 
         result["acc_diff"] = _plain(a - c)
         result["ac_score"] = _plain(ac_score(a, c))
         result |= opportunity(correct, label, aligned, conflicting)
-    pairs, cell = np.unique(np.stack([label, cue]), axis=1, return_inverse=True)
-    sizes = np.bincount(cell.ravel(), minlength=pairs.shape[1])
-    hits = np.stack([np.bincount(cell.ravel(), row, len(sizes)) for row in correct])  # [S, cells]
+    cell, sizes = np.unique(label * (cue.max() + 2) + cue + 1, return_inverse=True, return_counts=True)[1:]
+    hits = np.stack([np.bincount(cell, row, len(sizes)) for row in correct])  # [S, cells]
     worst = (hits / sizes).argmin(1)
     result["worst_group"] = _ratio(hits[np.arange(len(hits)), worst], sizes[worst])
     result["group_mean"] = _plain((hits / sizes).mean(1))

@@ -13,9 +13,9 @@ images run where these are named: --stylized, --cae, --edsr. What does not run i
 
 import argparse
 import pathlib
-import subprocess
 import sys
-import time
+
+from jaxbed import launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 METHODS = (
@@ -68,12 +68,11 @@ def settings(method: str, asked: argparse.Namespace, out: pathlib.Path) -> list[
 
 def run(*command: str) -> float:
     """Runs Python with these arguments and returns its seconds; ends this program with the same code if it fails."""
-    begun = time.monotonic()
-    code = subprocess.run([sys.executable, *command], cwd=ROOT).returncode
+    _, code, seconds = next(launch.side_by_side({"": list(command)}, 1, ROOT))
     if code:
         print(f"biasbed: stopped with code {code}; the same command goes on from here", file=sys.stderr)
         sys.exit(code if code > 0 else 128 - code)
-    return time.monotonic() - begun
+    return seconds
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -116,4 +115,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with launch.stoppable():
+        sys.exit(main())

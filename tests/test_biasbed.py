@@ -3,8 +3,6 @@
 import importlib.util
 import pathlib
 import re
-import subprocess
-import types
 
 import pytest
 from test_config import parse
@@ -22,11 +20,11 @@ def ran(monkeypatch):
     """The arguments of the Python processes that the script starts; none is."""
     calls = []
 
-    def run(command, cwd):
-        calls.append(command[1:])
-        return types.SimpleNamespace(returncode=0)
+    def side_by_side(commands, jobs, cwd):
+        calls.extend(commands.values())
+        yield from ((name, 0, 0.0) for name in commands)
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(biasbed.launch, "side_by_side", side_by_side)
     return calls
 
 
@@ -95,7 +93,7 @@ def test_wrong_calls_are_refused_before_anything_runs(ran, capsys, words, messag
 
 
 def test_a_run_that_fails_ends_the_protocol_with_its_code(monkeypatch, tmp_path):
-    monkeypatch.setattr(subprocess, "run", lambda command, cwd: types.SimpleNamespace(returncode=130))
+    monkeypatch.setattr(biasbed.launch, "side_by_side", lambda commands, jobs, cwd: iter([("", 130, 0.0)]))
     with pytest.raises(SystemExit) as ended:
         biasbed.main(["--out", str(tmp_path), "--methods", "erm,padain"])
     assert ended.value.code == 130

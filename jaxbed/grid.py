@@ -1,0 +1,91 @@
+"""Grids of `jaxbed sweep`: which fields take which values, and how a setting is written down."""
+
+import ast
+import dataclasses
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+from jaxbed.config import Train
+
+if TYPE_CHECKING:
+    from jaxbed.data.source import Source
+
+Stage = dict[str, list[str]]  # field -> its values, as written
+Setting = dict[str, str]  # field -> value, as written
+FIXED = ("name", "seeds", "first_seed", "sweep")
+
+
+def parse(texts: list[str], cfg: Train) -> Stage:
+    """['optim.lr=1e-1,1e-2', 'method.q=0.5,0.7'] -> {'optim.lr': ['1e-1', '1e-2'], 'method.q': ['0.5', '0.7']}.
+
+    Raises ValueError for a field that cfg does not have or that is not tuned, and for words where it holds a number.
+    """
+    stage = {}
+    for text in texts:
+        field, equals, listed = text.partition("=")
+        words = re.split(r",(?![^()]*\))", listed)  # not within a tuple
+        if not equals or field in stage or "" in words or len({value(word) for word in words}) < len(words):
+            raise ValueError(f"--grid {text}: write FIELD=VALUE,VALUE, each field and value once, e.g. optim.lr=1e-1,1e-2")
+        now = look_up(field, cfg)
+        if isinstance(now, int | float) and not all(isinstance(value(word), int | float) for word in words):
+            raise ValueError(f"--grid {text}: {field} holds a number, now {now}")
+        stage[field] = words
+    return stage
+
+
+def look_up(field: str, cfg: Train) -> Any:
+    """What a field that can be tuned holds."""
+    part, _, rest = field.partition(".")
+    if field in FIXED:
+        raise ValueError(f"--grid {field}: {', '.join(FIXED)} are not tuned; see --seeds and --trials")
+    if part == "data" and rest in getattr(cfg.data, "varies", ()):
+        raise ValueError(f"--grid {field}: that is the data. To tune on each by itself give --config.sweep='(\"{field}=...\",)'")
+    holder = cfg
+    for name in field.split("."):
+        known = [f.name for f in dataclasses.fields(holder)] if dataclasses.is_dataclass(holder) else []
+        if name not in known:
+            raise ValueError(f"--grid {field}: no field {name!r} among {', '.join(known) or 'those of a single value'}")
+        holder = getattr(holder, name)
+    if dataclasses.is_dataclass(holder):
+        raise ValueError(f"--grid {field}: name one of its fields, {', '.join(f.name for f in dataclasses.fields(holder))}")
+    return holder
+
+
+def riding(cfg: Train, source: "Source") -> set[str]:
+    """The fields that can vary between the members of one array: those of State.hparams. Raises ValueError as the method's `make` does."""
+    import jax
+    import numpy as np
+
+    from jaxbed import keys, program
+    from jaxbed.method import Info, State
+
+    steps = program.steps_per_epoch(cfg, source)
+    info = Info(len(source.class_names), len(source.train.label), steps, cfg.epochs, functools.partial(program.find_pixel_range, source))
+    method = cfg.method.make(info, cfg.net, cfg.optim)
+
+    def start(image: jax.Array, row: jax.Array) -> State:
+        image = source.augment(keys.of(0, keys.LOAD), image) if source.augment else source.scale(image)
+        return method.init(keys.of(0, keys.INIT), {"image": image, "label": row, "index": row, "bias": row})
+
+    image = jax.ShapeDtypeStruct((cfg.batch_size, *source.train.image.shape[1:]), np.uint8)
+    state = jax.eval_shape(start, image, jax.ShapeDtypeStruct((cfg.batch_size,), np.int32))
+    return {f"{part}.{name}" for part in ("optim", "method") for name in state.hparams}
+
+
+def value(word: str) -> Any:
+    """What a word of the command line means: a number, a tuple, or the word itself."""
+    try:
+        return ast.literal_eval(word)
+    except (ValueError, SyntaxError):
+        return word
+
+
+def label(setting: Setting) -> str:
+    """The name of a setting's folder, as `variants` names it: 'lr=0.01,q=0.5'."""
+    name = ",".join(f"{field.partition('.')[2] or field}={value(word)}" for field, word in setting.items())
+    return name.replace("/", "_").replace(" ", "")
+
+
+def write(setting: Setting) -> str:
+    return " ".join(f"{field}={word}" for field, word in setting.items())

@@ -1,0 +1,134 @@
+"""Where separate runs are executed: here, one after another, or by a scheduler through the package submitit."""
+
+import contextlib
+import functools
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jaxbed.grid import value
+
+Runs = dict[pathlib.Path, list[str]]  # workdir -> arguments of `jaxbed train`, the workdir's own among them
+Launch = Callable[[Runs], None]  # comes back when all are done; ends the program where one failed, see `check`
+
+LAUNCHERS = ("local", "submitit")
+PAUSE_SECONDS = 0.05
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Within it SIGTERM ends the program as sys.exit does: the runs in hand are asked to stop too, and save."""
+    former = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def choose(launcher: str, parameters: list[str], folder: pathlib.Path) -> Launch:
+    """The function that executes runs. `parameters` are NAME=VALUE for submitit, whose files go to `folder`."""
+    if launcher == "submitit":
+        return functools.partial(submit, _executor(dict(map(_parameter, parameters)), folder))
+    if parameters:
+        raise ValueError(f"--slurm {parameters[0]} is for a scheduler: add --launcher submitit")
+    return one_by_one
+
+
+def one_by_one(runs: Runs) -> None:
+    for folder, arguments in runs.items():
+        check(folder, run(arguments))
+
+
+def submit(executor: Any, runs: Runs) -> None:
+    """All at once, as one array of jobs, and waits for them. Whatever ends the waiting cancels them."""
+    with executor.batch():
+        jobs = [executor.submit(run, arguments) for arguments in runs.values()]
+    try:
+        for folder, job in zip(runs, jobs, strict=True):
+            if error := job.exception():
+                print(f"jaxbed: {folder}: {error}", file=sys.stderr)
+            check(folder, 1 if error else job.result())
+    finally:
+        for job in jobs:
+            if not job.done():
+                job.cancel(check=False)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of one run, in a process of its own. Whatever ends this call early lets the run save its state first."""
+    return next(side_by_side({"": ["-m", "jaxbed.main", *arguments]}, 1))[1]
+
+
+def side_by_side(commands: dict[str, list[str]], jobs: int, cwd: pathlib.Path | None = None) -> Iterator[tuple[str, int, float]]:
+    """(name, exit code, seconds) of Python processes {name: arguments}, as each ends; `jobs` of them at a time.
+
+    Whatever ends this early asks those that run to stop and waits until they have saved their state; subprocess.run would kill them.
+    """
+    waiting, running = list(commands), {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                name = waiting.pop(0)
+                running[name] = subprocess.Popen([sys.executable, *commands[name]], cwd=cwd), time.monotonic()
+            ended = [name for name, (process, _) in running.items() if process.poll() is not None]
+            for name in ended:
+                process, begun = running.pop(name)
+                yield name, process.returncode, time.monotonic() - begun
+            if not ended:
+                time.sleep(PAUSE_SECONDS)
+    finally:
+        for process, _ in running.values():
+            process.terminate()
+        for process, _ in running.values():
+            process.wait()
+
+
+def _requeue(arguments: list[str]) -> Any:
+    import submitit
+
+    return submitit.helpers.DelayedSubmission(run, arguments)
+
+
+run.checkpoint = _requeue  # where submitit looks when a job's time is over, or another takes its place
+
+
+def check(folder: pathlib.Path, code: int) -> None:
+    """Ends the program where a run failed, but for one all of whose seeds became non-finite: that is a result."""
+    if code and not died(folder):
+        print(f"jaxbed: the run in {folder} ended with code {code}; the same command goes on from here", file=sys.stderr)
+        sys.exit(code if code > 0 else 128 - code)
+
+
+def died(folder: pathlib.Path) -> bool:
+    """Whether all seeds of a run became non-finite, by its log."""
+    path = folder / "log.jsonl"
+    lines = map(json.loads, path.read_text().splitlines()) if path.is_file() else ()
+    epochs = [line for line in lines if line["kind"] == "epoch"]
+    return bool(epochs) and not any(epochs[-1]["alive"])
+
+
+def _executor(parameters: dict[str, Any], folder: pathlib.Path) -> Any:
+    try:
+        import submitit
+    except ImportError as error:
+        raise ValueError("--launcher submitit needs the package submitit: pip install 'jaxbed[slurm]'") from error
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=parameters.pop("cluster", None))
+        executor.update_parameters(**parameters)
+    except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:  # how submitit refuses a parameter
+        raise ValueError(f"--slurm: {error}") from error
+    print(f"submitit runs on cluster {executor.cluster!r}; its files are in {folder}", flush=True)  # local where it finds no Slurm
+    return executor
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """'timeout_min=60' -> ('timeout_min', 60)."""
+    name, equals, word = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"--slurm {text}: write NAME=VALUE, e.g. --slurm timeout_min=60 --slurm slurm_partition=gpu")
+    return name, value(word)

@@ -1,0 +1,247 @@
+r"""`jaxbed sweep`: hyper-parameters chosen as Lee et al. (2022) do, the learning rate first, then the rest, by validation AC score.
+
+    jaxbed sweep --config=configs/lff.py:colored_mnist --config.data.dir=DIR [--config.NAME=VALUE ...] \
+        --grid optim.lr=1e-1,1e-2,1e-3 --grid method.q=0.5,0.7 [--seeds 3] [--trials 5] [--criterion ac_score] [--workdir DIR]
+
+Every --grid is a stage. Its best value is kept for the stages after it; fields of later stages are as in the config. Fields of one --grid,
+separated by spaces, are tried in all combinations. What can vary between the members of one array (see `variants`) trains as one, all
+else as separate runs: here, or with --launcher submitit on a Slurm cluster. Ratios that --config.sweep names are tuned each by itself.
+
+A setting's score is the mean over seeds of the criterion on the validation split, each seed at the epoch that the same criterion selects.
+Of equal scores the one with the higher aligned accuracy at these epochs is chosen, then the earlier in the grid; never a setting with a
+seed that became non-finite. Tuning does not evaluate test images. The trials have seeds that tuning has not seen.
+
+    WORKDIR/1-optim.lr/...      the runs of each stage; the same command goes on where it stopped
+    WORKDIR/sweep.csv           every setting with its score
+    WORKDIR/chosen.json         {field: value}
+    WORKDIR/trials              the final run
+
+Where ratios are swept, these lie in WORKDIR/conflicting_percent=1/ and so on.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import pathlib
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from jaxbed import grid, launch
+from jaxbed.stats import criteria, records, select
+
+if TYPE_CHECKING:
+    from jaxbed.config import Train
+    from jaxbed.data.source import Source
+
+RULES = ("ac_score", "ac_smooth", "ac_lower", "avg_acc", "worst_group", "best_val")  # of those that select epochs, by validation
+
+
+class Sweep(NamedTuple):
+    """What was asked for."""
+
+    stages: list[grid.Stage]
+    seeds: int
+    trials: int
+    criterion: str
+    workdir: pathlib.Path
+    launch: launch.Launch
+
+
+@dataclasses.dataclass
+class Part:
+    """What is tuned by itself: the data of one ratio."""
+
+    folder: pathlib.Path
+    words: list[str]  # of the command line of each of its runs
+    validation: str  # the set by whose answers settings are chosen
+    chosen: grid.Setting = dataclasses.field(default_factory=dict)  # so far
+    rows: list[dict] = dataclasses.field(default_factory=list)  # of sweep.csv
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `jaxbed sweep` with the given arguments; returns the exit code."""
+    try:
+        asked, words = parse(argv)
+        cfg, workdir = read(words)
+        workdir = asked.workdir or workdir
+        stages = [grid.parse(texts, cfg) for texts in asked.grid]
+        launcher = launch.choose(asked.launcher, asked.slurm, workdir / "submitit")
+        with launch.stoppable():
+            return sweep(Sweep(stages, asked.seeds, asked.trials, asked.criterion, workdir, launcher), cfg, words)
+    except (ValueError, OSError) as error:
+        print(f"jaxbed: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("jaxbed: stopped; the same command goes on from here", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the words that are handed to every run."""
+    parser = argparse.ArgumentParser(
+        prog="jaxbed sweep", allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--grid", nargs="+", action="append", required=True, metavar="FIELD=VALUE,VALUE", help="a stage; repeat for the next")
+    add("--seeds", type=int, default=3, help="of each setting (default 3): first_seed of the config and those after it")
+    add("--trials", type=int, default=5, help="seeds of the final run (default 5), the next after those of tuning; 0: only choose")
+    add("--criterion", default="ac_score", metavar="RULE", help=f"{', '.join(RULES)} (default ac_score)")
+    add("--workdir", type=pathlib.Path, help="default: runs/<config file>-<data set>-sweep")
+    add("--launcher", default="local", choices=launch.LAUNCHERS, help="local: one run after another (default); submitit: a stage at once")
+    add("--slurm", action="append", default=[], metavar="NAME=VALUE", help="parameter of submitit, e.g. slurm_partition=gpu; repeatable")
+    asked, words = parser.parse_known_args(list(argv))
+    if strange := [word for word in words if not re.match(r"--config[.=]", word)]:
+        raise ValueError(f"{strange[0]} is unknown: settings of all runs are given as --config=FILE.py and --config.NAME=VALUE")
+    if given := [word for word in words if word.startswith("--config.seeds")]:
+        raise ValueError(f"{given[0]}: seeds to tune on are given as --seeds, those of the final run as --trials")
+    if asked.seeds < 1 or asked.trials < 0:
+        raise ValueError(f"--seeds {asked.seeds} --trials {asked.trials}: at least one seed to tune on, and no negative number of trials")
+    if select.parse(asked.criterion)[0] not in RULES:
+        raise ValueError(f"--criterion {asked.criterion} is no score on a validation split: allowed are {', '.join(RULES)}")
+    return asked, words
+
+
+def read(words: list[str]) -> tuple["Train", pathlib.Path]:
+    """The configuration, and the default workdir."""
+    from absl import flags
+
+    from jaxbed import main as whole
+
+    try:
+        flags.FLAGS(["jaxbed sweep", *words])
+    except flags.Error as error:
+        raise ValueError(error) from error
+    if whole.CONFIG.value is None:
+        raise ValueError("--config=FILE.py is missing, for example --config=configs/lff.py:colored_mnist")
+    return whole.CONFIG.value, pathlib.Path(f"{whole.default_workdir(whole.CONFIG.value)}-sweep")
+
+
+def sweep(asked: Sweep, cfg: "Train", words: list[str]) -> int:
+    """All stages, then the trials. Returns the exit code."""
+    parts, riding = prepare(asked, cfg, words)
+    first = cfg.first_seed + asked.seeds
+    final = f"trials on seeds {first}-{first + asked.trials - 1}" if asked.trials else "no trials"
+    print(f"tuning on seeds {cfg.first_seed}-{first - 1} by validation {asked.criterion}, {final}", flush=True)
+    for number, stage in enumerate(asked.stages, 1):
+        plans = [plan(part, number, stage, riding, asked.seeds, cfg.first_seed) for part in parts]
+        asked.launch({folder: run for runs, _ in plans for folder, run in runs.items()})
+        for part, (_, settings) in zip(parts, plans, strict=True):
+            part.chosen |= judge(part, number, settings, asked)
+    for part in parts:
+        values = {field: grid.value(word) for field, word in part.chosen.items()}
+        (part.folder / "chosen.json").write_text(json.dumps(values, indent=2) + "\n")
+        print(f"\nchosen in {part.folder}: {grid.write(part.chosen)}", flush=True)
+    if not asked.trials:
+        return 0
+    finals = {part.folder / "trials": part for part in parts}
+    asked.launch({at: command(part, part.chosen, at, asked.trials, first) for at, part in finals.items()})
+    from jaxbed.stats import main as statistics
+
+    status = 0
+    for at in finals:
+        print(f"\n{at}, epochs selected by {asked.criterion}")
+        status = statistics.main([str(at), "--missing", "drop", "--select", asked.criterion]) or status
+    return status
+
+
+def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], set[str]]:
+    """The parts, and the fields that can vary within one array. ValueError for what no run could do, before any is started."""
+    import jax
+
+    from jaxbed import config, variants
+
+    config.check(cfg)
+    fields = [field for stage in asked.stages for field in stage]
+    if twice := [field for field in fields if fields.count(field) > 1]:
+        raise ValueError(f"--grid {twice[0]} is there twice: write all its values in one")
+    paths = [entry.partition("=")[0] for entry in cfg.sweep]
+    if other := [path for path in paths if not path.startswith("data.")]:
+        raise ValueError(f"sweep names {other[0]}: what is tuned is given as --grid {other[0]}=VALUE,VALUE")
+    jax.config.update("jax_platforms", "cpu")  # nothing is computed here, and the runs need all of the accelerator
+    parts = []
+    for name, own, source, _ in variants.open_all(cfg):
+        validation = check_criterion(asked.criterion, own, source)
+        given = [f"--config.{path}={getattr(own.data, path.removeprefix('data.'))}" for path in paths]
+        parts.append(Part(asked.workdir / name, [*words, *given], validation))
+    return parts, grid.riding(own, source)
+
+
+def check_criterion(criterion: str, cfg: "Train", source: "Source") -> str:
+    """The name of the validation split. Raises ValueError where it lacks what the criterion needs, before hours of training."""
+    from jaxbed import evaluate
+
+    splits = {name: split for name, (split, role, _) in evaluate.chosen(cfg, source).items() if role == "val"}
+    if len(splits) != 1:
+        raise ValueError(f"{source.name} is evaluated on {len(splits)} validation splits, and settings are chosen on one: see eval.sets")
+    ((name, split),) = splits.items()
+    label, cue = split.label, split.cue
+    aligned, conflicting = (cue == label).sum(), ((cue >= 0) & (cue != label)).sum()
+    if criterion != "best_val" and not (aligned and conflicting):
+        counts = f"{source.name} has {aligned} and {conflicting}"
+        raise ValueError(f"--criterion {criterion} needs aligned and conflicting validation images, {counts}: take --criterion best_val")
+    return name
+
+
+def plan(part: Part, number: int, stage: grid.Stage, riding: set[str], seeds: int, first_seed: int) -> tuple[launch.Runs, dict]:
+    """(runs, {folder of a setting's answers: setting}) of a stage, in the order of the grid."""
+    runs, settings = {}, {}
+    together = {field: words for field, words in stage.items() if field in riding}
+    entries = tuple(f"{field}={','.join(words)}" for field, words in together.items())
+    for words in itertools.product(*stage.values()):
+        setting = dict(zip(stage, words, strict=True))
+        apart = {field: word for field, word in setting.items() if field not in together}
+        at = part.folder / f"{number}-{'-'.join(stage)}" / grid.label(apart)
+        runs[at] = command(part, part.chosen | apart, at, seeds, first_seed, sweep=entries, **{"eval.sets": (part.validation,)})
+        settings[at / grid.label({field: setting[field] for field in together})] = setting
+    return runs, settings
+
+
+def command(part: Part, setting: grid.Setting, at: pathlib.Path, seeds: int, first_seed: int, **more: tuple) -> list[str]:
+    """The arguments of a run's `jaxbed train`."""
+    own = {**setting, "seeds": seeds, "first_seed": first_seed, "sweep": (), **more}
+    kept = [word for word in part.words if word.partition("=")[0].removeprefix("--config.") not in own]  # a tuple given twice is joined
+    return [*kept, *(f"--config.{field}={word}" for field, word in own.items()), f"--workdir={at}"]
+
+
+def judge(part: Part, number: int, settings: dict[pathlib.Path, grid.Setting], asked: Sweep) -> grid.Setting:
+    """The best setting of a stage; prints how all did, and adds them to sweep.csv."""
+    import pandas as pd
+
+    rows = [{"stage": number, "setting": grid.write(setting), **score(at, asked)} for at, setting in settings.items()]
+    finite = [row for row in rows if not row["non_finite"]]
+    best = max(finite, key=lambda row: (row["mean"], row["aligned"]), default=None)  # the first of equal ones
+    print(f"\nstage {number} in {part.folder}: validation {asked.criterion}, %, mean ± std of seeds")
+    for row in rows:
+        row["tied"] = sum(row["mean"] == other["mean"] for other in finite)  # settings with this score
+        row["chosen"] = "yes" if row is best else "no"
+        notes = [f"{row['non_finite']} of {asked.seeds} seeds became non-finite"] if row["non_finite"] else []
+        notes += [f"one of {row['tied']} tied"] if row["tied"] > 1 else []
+        notes += ["chosen"] if row is best else []
+        print(f"  {row['setting']}  {100 * row['mean']:.1f} ± {100 * row['std']:.1f}  {', '.join(notes)}".rstrip(), flush=True)
+    part.rows += rows
+    pd.DataFrame(part.rows).to_csv(part.folder / "sweep.csv", index=False)
+    if best is None:
+        raise ValueError(f"stage {number}: every setting has a seed that became non-finite; try lower values of optim.lr")
+    return list(settings.values())[rows.index(best)]
+
+
+def score(folder: pathlib.Path, asked: Sweep) -> dict[str, float]:
+    """Mean and std (ddof 1) of the finite seeds' scores on the validation split, and their mean aligned accuracy there."""
+    nothing = {"seeds": 0, "mean": math.nan, "std": math.nan, "aligned": math.nan}
+    if launch.died(folder) or launch.died(folder.parent):  # alone, or with all of its array: nothing was evaluated
+        return {**nothing, "non_finite": asked.seeds}
+    frame = records.load([folder]).query("role == 'val'")
+    lost = frame.loc[frame["status"] != "ok", "run"].unique()
+    frame = frame[~frame["run"].isin(lost)]
+    if frame.empty:
+        return {**nothing, "non_finite": len(lost)}
+    chosen = select.choose(frame, asked.criterion)
+    aligned = frame[frame["metric"] == "aligned"].merge(chosen[["run", "epoch"]], on=["run", "epoch"])["value"]
+    means = {"mean": chosen["score"].mean(), "aligned": aligned.mean() if len(aligned) else 0.0}
+    rounded = {name: round(mean, criteria.DECIMALS) for name, mean in means.items()}  # as criteria do, for ties
+    return {**nothing, "seeds": len(chosen), **rounded, "std": chosen["score"].std(ddof=1), "non_finite": len(lost)}
