@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-INIT, STEP, LOAD, ORDER = range(4)
+INIT, STEP, LOAD, ORDER, SAMPLE = range(5)
 
 
 def of(seed: jax.Array | int, purpose: int, step: jax.Array | int = 0) -> jax.Array:

@@ -2,7 +2,8 @@
 
 How many seeds run, and on which devices, is decided elsewhere (`parallel`). A batch is a dictionary with `image [B,H,W,C]`
 float, `label [B]` int32, `index [B]` int32 (row in the training set) and, for methods whose Config says `reads_bias = True`,
-`bias [B]` int32 (the class the second cue votes for).
+`bias [B]` int32 (the class the second cue votes for). A method's `rows`, and a run that came first (`before`), add what they know of
+each image, under names of their own.
 """
 
 from collections.abc import Callable
@@ -36,10 +37,21 @@ class State:
     hparams: dict[str, jax.Array]
 
 
+class Sampling(NamedTuple):
+    """Images that are drawn by weight, with replacement, for every batch; an epoch keeps its number of batches."""
+
+    weights: Callable[[np.ndarray, np.ndarray | None, dict[str, np.ndarray]], np.ndarray]  # (label, cue, tables) -> [N], 0 or more
+    count: int = 0  # the last so many of each batch, the others following the shuffled order; 0: all
+
+
 class Method(NamedTuple):
+    """The two last are for the host, in NumPy, and of the training set's labels and cues [N]; cues are None unless `reads_bias`."""
+
     init: Callable[[jax.Array, Batch], State]  # (key, batch)
     step: Callable[[State, Batch, jax.Array], tuple[State, dict[str, jax.Array]]]  # (state, batch, key) -> state, scalars
     predict: Callable[[PyTree, PyTree, jax.Array], jax.Array]  # (params, stats, image) -> logits [B, classes]; deterministic
+    sampling: Sampling | None = None  # None: every image once an epoch
+    rows: Callable[[np.ndarray, np.ndarray | None], dict[str, np.ndarray]] | None = None  # (label, cue) -> {name: [N, ...]}, for batches
 
 
 class Info(NamedTuple):

@@ -115,7 +115,22 @@ def steps(rows: int, batch_size: int, parts: tuple[Part, ...] = ()) -> int:
     return min(part.size // count for part, count in zip(parts, counts(batch_size, parts), strict=True))
 
 
-def order(rows: int, batch_size: int, epoch: int, seeds: np.ndarray, shared: bool, parts: tuple[Part, ...] = ()) -> np.ndarray:
+class Weighted(NamedTuple):
+    """The last `count` images of every batch, drawn by weight."""
+
+    count: int
+    cumulative: np.ndarray  # [S, N]: of each seed's weights, from the first image on; ends with 1
+
+
+def order(
+    rows: int,
+    batch_size: int,
+    epoch: int,
+    seeds: np.ndarray,
+    shared: bool,
+    parts: tuple[Part, ...] = (),
+    weighted: Weighted | None = None,
+) -> np.ndarray:
     """Rows of every batch of an epoch, [S, steps, B] int32: a pure function of its arguments, so there is no position to save.
 
     Each seed has its own order, unless shared: then all follow the first seed's, which makes seeds dependent. What does not
@@ -133,4 +148,9 @@ def order(rows: int, batch_size: int, epoch: int, seeds: np.ndarray, shared: boo
             first += size
         drawn.append(np.concatenate(columns, axis=1))
     stacked = np.stack(drawn).astype(np.int32)[places]
-    return np.broadcast_to(stacked, (len(seeds), *stacked.shape[1:]))
+    if weighted is None:
+        return np.broadcast_to(stacked, (len(seeds), *stacked.shape[1:]))
+    for seed, own, cumulative in zip(seeds, stacked, weighted.cumulative, strict=True):
+        positions = keys.rng(int(seed), keys.SAMPLE, epoch).random((len(own), weighted.count))
+        own[:, batch_size - weighted.count :] = np.searchsorted(cumulative, positions, side="right")  # never one of weight 0
+    return stacked

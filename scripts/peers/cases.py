@@ -14,7 +14,25 @@ import numpy as np
 
 from jaxbed import config, evaluate, parallel, program, train, variants
 from jaxbed.data import augment, imagenet, noise, records
-from jaxbed.methods import debiased, dsu, efdmix, end, erm, hex, infodrop, lff, lnl, mixing, mixstyle, padain, rebias, rsc, sagnet
+from jaxbed.methods import (
+    debiased,
+    dsu,
+    efdmix,
+    end,
+    erm,
+    groupdro,
+    hex,
+    infodrop,
+    lff,
+    lisa,
+    lnl,
+    mixing,
+    mixstyle,
+    padain,
+    rebias,
+    rsc,
+    sagnet,
+)
 from jaxbed.models import mlp, resnet, simple_conv, style_network
 from jaxbed.optim import Optim
 
@@ -36,6 +54,8 @@ METHODS = {
     "hex": hex.Config(),
     "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", dtype="bfloat16")),
     "debiased_fine": debiased.Config(grid="fine", style=style_network.Config("random", dtype="bfloat16")),
+    "groupdro": groupdro.Config(groups="classes"),  # nothing here has a bias label
+    "lisa": lisa.Config(balanced=False),
 }
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
 SCALE = augment.Config(mean=(0.5,), std=(0.5,))  # to ±1, nothing random: as `peers.train.Trainer.scale`
@@ -73,8 +93,9 @@ class Case(NamedTuple):
         return self.rows or self.batch * max(self.steps_per_call, 4 if jax.default_backend() == "cpu" else 1)
 
     def first_loss(self, method: str) -> float:
-        """Mean cross-entropy of an untrained network; LfF's is weighted by about a half."""
-        return math.log(self.classes) * (0.5 if method == "lff" else 1.0)
+        """Mean cross-entropy of an untrained network; LfF's is weighted by about a half, and of GroupDRO's groups a batch lacks some."""
+        weight = {"lff": 0.5, "groupdro": 1 - (1 - 1 / self.classes) ** self.batch}
+        return math.log(self.classes) * weight.get(method, 1.0)
 
 
 def step(method: str, small: bool) -> Case:

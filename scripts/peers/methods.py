@@ -16,6 +16,7 @@ from torch import nn
 
 from peers.debiased import Debiased, DebiasedFine
 from peers.debiasing import End, Hex, Lnl, Rebias
+from peers.groups import GroupDro, Lisa
 from peers.layers import EPSILON, Dropped, Dsu, EFDMix, MixStyle, Swap, beta, moments
 
 
@@ -262,4 +263,6 @@ METHODS = {
     "hex": Hex,
     "debiased": Debiased,
     "debiased_fine": DebiasedFine,
+    "groupdro": GroupDro,
+    "lisa": Lisa,
 }

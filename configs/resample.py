@@ -1,0 +1,13 @@
+"""Cross-entropy on batches drawn from all groups alike; --config.method.groups=classes to balance the labels alone.
+
+python -m jaxbed.main --config=configs/resample.py
+python -m jaxbed.main --config=configs/resample.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import balance
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("Resample", balance.Resample(), dataset)

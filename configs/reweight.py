@@ -1,0 +1,13 @@
+"""Cross-entropy in which all groups weigh the same; --config.method.groups=classes for the labels' alone.
+
+python -m jaxbed.main --config=configs/reweight.py
+python -m jaxbed.main --config=configs/reweight.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import balance
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("Reweight", balance.Reweight(), dataset)
