@@ -98,17 +98,23 @@ class Store:
 
     def difference(self, number: int, abstract: PyTree) -> str:
         """Where the arrays saved under `number` are not those of `abstract`; empty if they fit."""
-        with self._context():
-            stored = ocp.metadata(self.folder / str(number)).metadata
         found, wanted = (
             {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in jax.tree.leaves_with_path(tree)}
-            for tree in (stored, abstract)
+            for tree in (self._metadata(number), abstract)
         )
         for name in sorted(found | wanted):
             if found.get(name) != wanted.get(name):
                 there, here = (str(list(shapes[name])) if name in shapes else "absent" for shapes in (found, wanted))
                 return f"{name} is {there} there and {here} here"
         return ""
+
+    def networks(self, number: int) -> set[str]:
+        """Names of the networks whose parameters are saved under `number`."""
+        return set(self._metadata(number)["params"])
+
+    def _metadata(self, number: int) -> PyTree:
+        with self._context():
+            return ocp.metadata(self.folder / str(number)).metadata
 
     def latest(self, abstract: PyTree) -> tuple[int, PyTree] | None:
         """The newest intact checkpoint and its number, or None. Says which newer ones it had to pass over, and why."""

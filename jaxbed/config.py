@@ -104,6 +104,22 @@ def save(cfg: Train, path: pathlib.Path) -> None:
     os.replace(partial, path)
 
 
+def claim(cfg: Train, workdir: pathlib.Path) -> None:
+    """Makes the workdir and keeps the configuration there; ValueError where something was trained with another one."""
+    check(cfg)
+    path = workdir / "config.json"
+    if path.is_file():
+        found = differences(read(path), json.loads(json.dumps(to_dict(cfg))))
+        if not found:
+            return
+        if (workdir / "checkpoints").is_dir():
+            raise ValueError(
+                f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. Take another --workdir, or delete it"
+            )
+    workdir.mkdir(parents=True, exist_ok=True)
+    save(cfg, path)
+
+
 def load(workdir: pathlib.Path) -> Train:
     """The configuration of a run's workdir."""
     path = pathlib.Path(workdir) / "config.json"

@@ -27,14 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from jaxbed import config, decisions, parallel
+from jaxbed import before, config, decisions, parallel, train
 from jaxbed.checkpoint import Store
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log
 from jaxbed.program import Program, assemble, snapshot
-from jaxbed.train import stores
 from jaxbed.variants import Variant, one
 
 PyTree = Any
@@ -67,8 +66,8 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     watch waits for further epochs until the last one is done. Returns 0, or the number of the signal that ended it early.
     Raises ValueError for a damaged checkpoint, and, unless it watches, where no epoch has been trained.
     """
-    program = assemble(cfg, variants, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)))
-    _, epochs = stores(workdir, program.seeds.size, log)
+    program = train.prepare(cfg, variants, workdir)
+    _, epochs = train.stores(workdir, program.seeds.size, log)
     parts = prepare(cfg, variants, program, pathlib.Path(workdir))
     together = EPOCHS if any(one_pool.streamed for part in parts for one_pool in part.pools) else 1
     if not epochs.numbers() and not watch:
@@ -92,19 +91,24 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
 
 def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdir: pathlib.Path) -> list[Part]:
     """Writes down what the answers will mean, and brings the images to the devices: once where variants share them."""
-    parts, ready, whole = [], {}, program.seeds
-    mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)  # for the seeds of one variant
+    parts, ready = [], {}
     for variant in variants:
         sets, folder = chosen(cfg, variant.source), workdir / variant.name / "responses"
         describe(folder, variant.source, sets)
         if variant.name:
             config.save(variant.cfg, workdir / variant.name / "config.json")
         if id(variant.source) not in ready:
-            own = one(variant.cfg, variant.source)
-            alone = assemble(cfg, own, parallel.Seeds(cfg.seeds, cfg.first_seed, mesh)) if len(variants) > 1 else program
-            ready[id(variant.source)] = alone, pool(alone, variant.source, sets, cfg.eval.batch_size)
+            own = alone(cfg, variant, program.seeds, workdir) if len(variants) > 1 else program
+            ready[id(variant.source)] = own, pool(own, variant.source, sets, cfg.eval.batch_size)
         parts.append(Part(folder, sets, *ready[id(variant.source)]))
     return parts
+
+
+def alone(cfg: config.Train, variant: Variant, whole: parallel.Seeds, workdir: pathlib.Path) -> Program:
+    """What runs the seeds of one variant, laid over the same devices."""
+    mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
+    found = one(variant.cfg, variant.source)
+    return assemble(cfg, found, parallel.Seeds(cfg.seeds, cfg.first_seed, mesh), before.tables(cfg, found, workdir))
 
 
 def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
@@ -144,20 +148,22 @@ def pool(program: Program, source: Source, sets: dict[str, EvaluationSet], batch
     groups: dict[tuple, list[str]] = {}
     for name, (split, _, decision) in sets.items():
         groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images)), []).append(name)
-    columns = program.seeds.columns
-    batch = -(-batch_size // columns) * columns  # a multiple of the devices that share it
     pools = []
-    for (shape, decision, streamed), names in groups.items():
+    for (_, decision, streamed), names in groups.items():
         sizes = [len(sets[name].split.label) for name in names]
-        images = [sets[name].split.image for name in names]
-        if streamed:
-            blocks = functools.partial(_read, program.seeds, stream.join(images), batch)
-        else:
-            steps = -(-sum(sizes) // batch)
-            whole = np.resize(np.concatenate(images), (steps * batch, *shape)).reshape(steps, batch, *shape)
-            blocks = functools.partial(list, [program.seeds.place(whole, None, "data")])
-        pools.append(Pool(names, sizes, blocks, program.seeds.over(_answers(program, source, decision), shared=(2,)), streamed))
+        read = blocks(program.seeds, [sets[name].split.image for name in names], batch_size)
+        pools.append(Pool(names, sizes, read, program.seeds.over(_answers(program, source, decision), shared=(2,)), streamed))
     return pools
+
+
+def blocks(seeds: parallel.Seeds, images: list[np.ndarray | stream.Images], batch_size: int) -> Callable[[], Iterable[jax.Array]]:
+    """All images of one shape in blocks [steps, B, H, W, C] uint8: read for each call where they are streamed, else on the devices."""
+    batch = -(-batch_size // seeds.columns) * seeds.columns  # a multiple of the devices that share it
+    if isinstance(images[0], stream.Images):
+        return functools.partial(_read, seeds, stream.join(images), batch)
+    steps = -(-sum(len(array) for array in images) // batch)
+    whole = np.resize(np.concatenate(images), (steps * batch, *images[0].shape[1:])).reshape(steps, batch, *images[0].shape[1:])
+    return functools.partial(list, [seeds.place(whole, None, "data")])
 
 
 def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[jax.Array]:

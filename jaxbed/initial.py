@@ -17,11 +17,12 @@ PyTree = Any
 ENDINGS = (".pth", ".pt", ".bin", ".safetensors")
 
 
-def load(source: str, program: Program, run: Run, say: Callable[[str], None]) -> Run:
+def load(source: str, program: Program, run: Run, say: Callable[[str], None], places: np.ndarray | None = None) -> Run:
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
-    source is WORKDIR or WORKDIR:EPOCH, of a run with the same networks and members, seed by seed; or a file of weights of a torchvision or
-    timm ResNet or an EfficientNet-Lite0, for all seeds.
+    source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
+    weights of a torchvision or timm ResNet or an EfficientNet-Lite0, for all seeds. Networks that are not there are drawn anew.
+    places says which member of WORKDIR each one here starts from, all of them occurring.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
     if source.endswith(ENDINGS):
@@ -35,13 +36,23 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None]) ->
     if epoch not in finished:
         raise ValueError(f"init_from = {source}: {workdir} has finished epochs {_range(finished)}; write {workdir}:EPOCH")
     abstract = snapshot(program.abstract)
+    if places is not None:
+        members, copied = max(places) + 1, program.seeds.sharding()
+        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members, *x.shape[1:]), x.dtype, sharding=copied), abstract)
+    here, there = set(abstract["params"]), epochs.networks(epoch)
+    fresh = sorted(here - there) if here & there else []
+    for kind in ("params", "stats"):
+        abstract[kind] = {name: tree for name, tree in abstract[kind].items() if name not in fresh}
     if difference := epochs.difference(epoch, abstract):
         raise ValueError(f"init_from = {source} ({cfg.name}, {cfg.seeds} seeds) has other networks or members than this run: {difference}")
     found = epochs.load(epoch, abstract)
     if not np.asarray(found["alive"]).all():
         raise ValueError(f"init_from = {source}: a seed had become non-finite there; take an earlier epoch")
-    say(f"starting from epoch {epoch} of {workdir}")
-    return run.replace(state=run.state.replace(params=found["params"], stats=found["stats"]))
+    if places is not None:
+        found = program.seeds.place(jax.tree.map(lambda x: x[places], found), "seed")
+    say(f"starting from epoch {epoch} of {workdir}" + (f"; drawn anew: {', '.join(fresh)}" if fresh else ""))
+    params, stats = ({**getattr(run.state, kind), **found[kind]} for kind in ("params", "stats"))
+    return run.replace(state=run.state.replace(params=params, stats=stats))
 
 
 def _range(numbers: list[int]) -> str:

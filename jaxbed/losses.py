@@ -25,6 +25,11 @@ def generalized_cross_entropy(logits: jax.Array, label: jax.Array, q: float) -> 
     return q * jax.lax.stop_gradient(jnp.exp(-q * value)) * value
 
 
+def mean_generalized(logits: jax.Array, batch: dict[str, jax.Array], q: float) -> jax.Array:
+    """Mean of the same over a batch: a scalar."""
+    return generalized_cross_entropy(logits, batch["label"], q).mean()
+
+
 def adversarial_uniform(logits: jax.Array, epsilon: float = 1e-5) -> jax.Array:
     """-mean_k log(softmax(logits)_k + epsilon), shape [B]: least where all classes are equally likely (SagNet's adversary)."""
     return -jnp.log(jax.nn.softmax(logits, -1) + epsilon).mean(-1)

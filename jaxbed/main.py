@@ -3,7 +3,6 @@
 python -m jaxbed.main --config=configs/sagnet.py [--workdir=DIR] [--config.seeds=10 --config.optim.lr=0.05 ...]
 """
 
-import json
 import pathlib
 import sys
 
@@ -40,21 +39,25 @@ def default_workdir(cfg: config.Train) -> str:
 
 def run(cfg: config.Train, workdir: pathlib.Path) -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
-    from jaxbed import evaluate, parallel, train, variants
+    from jaxbed import evaluate, parallel, throwaway, train, variants
     from jaxbed.log import Log
 
     parallel.keep_compilations()
-    claim(cfg, workdir)
+    config.claim(cfg, workdir)
     log = Log(workdir)
     found = variants.open_all(cfg)
     for variant in found:
         evaluate.chosen(cfg, variant.source)  # a wrong name shows before the training, not after
     log.header(cfg, found)
     log.data(found)
-    status = train.train(cfg, found, workdir, log) or evaluate.evaluate(cfg, found, workdir, log)
+    stages = throwaway.run, train.train, evaluate.evaluate
+    status = next((status for stage in stages if (status := stage(cfg, found, workdir, log))), 0)
     if status:
         log.say(f"stopped by signal {status}; the same command goes on from here")
         return 128 + status
+    if all(split.role == "val" for split in evaluate.chosen(cfg, found[0].source).values()):
+        log.say("only validation images were evaluated: no scores to compare")
+        return 0
     from jaxbed.stats import main as statistics
 
     for variant in found:
@@ -63,22 +66,6 @@ def run(cfg: config.Train, workdir: pathlib.Path) -> int:
         select = [] if cfg.epochs else ["--select", "last"]  # one epoch, and perhaps no set to select by
         status = statistics.main([str(workdir / variant.name), "--missing", "drop", *select]) or status  # names the seeds it leaves out
     return status
-
-
-def claim(cfg: config.Train, workdir: pathlib.Path) -> None:
-    """Makes the workdir and keeps the configuration there; ValueError where something was trained with another one."""
-    config.check(cfg)
-    path = workdir / "config.json"
-    if path.is_file():
-        found = config.differences(config.read(path), json.loads(json.dumps(config.to_dict(cfg))))
-        if not found:
-            return
-        if (workdir / "checkpoints").is_dir():
-            raise ValueError(
-                f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. Take another --workdir, or delete it"
-            )
-    workdir.mkdir(parents=True, exist_ok=True)
-    config.save(cfg, path)
 
 
 if __name__ == "__main__":

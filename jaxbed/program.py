@@ -12,9 +12,9 @@ import numpy as np
 
 from jaxbed import keys, parallel
 from jaxbed.config import Train
-from jaxbed.data.source import Part, Source, steps
+from jaxbed.data.source import Part, Source, Weighted, steps
 from jaxbed.data.stream import Images
-from jaxbed.method import Info, Method, State
+from jaxbed.method import Info, Method, Sampling, State
 from jaxbed.variants import Variant
 from jaxbed.variants import hparams as swept_hparams
 
@@ -55,6 +55,7 @@ class Program:
     abstract: PyTree  # shapes and placement of a Run
     steps_per_call: int  # K of `advance`, but for the end of an epoch
     parts: tuple[Part, ...]  # of the training set
+    weighted: Weighted | None  # what of every batch is drawn by weight
     first_row: np.ndarray  # [S] int32: where each seed's training set begins in `arrays`
     hparams: dict[str, np.ndarray]  # [S] float32: those that vary between variants
 
@@ -84,8 +85,31 @@ def find_pixel_range(source: Source) -> np.ndarray:
     return np.asarray(source.scale(np.stack([np.zeros(shape, np.uint8), np.full(shape, 255, np.uint8)])), np.float32)[:, 0, 0]
 
 
-def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds) -> Program:
-    """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run."""
+def weigh(cfg: Train, sampling: Sampling, variants: list[Variant], tables: dict[str, np.ndarray], seeds: int) -> Weighted:
+    """What a method draws by weight, for all members; `seeds` of each variant. Raises ValueError for what cannot be drawn."""
+    count = sampling.count or cfg.batch_size
+    if count > cfg.batch_size:
+        raise ValueError(f"batch_size = {cfg.batch_size}: {cfg.name} draws {count} images of every batch by weight, so take more than that")
+    if cfg.shared_order or variants[0].source.parts:
+        other = "shared_order" if cfg.shared_order else f"shares of {variants[0].source.name}"
+        raise ValueError(f"{cfg.name} draws images by weight, and {other} would have no effect: set it off, or take another method")
+    found = []
+    for member in range(seeds * len(variants)):
+        train, own = variants[member // seeds].source.train, {name: table[member] for name, table in tables.items()}
+        if member % seeds == 0 or own:
+            weights = np.asarray(sampling.weights(train.label, train.cue if cfg.method.reads_bias else None, own), np.float64)
+            if weights.shape != train.label.shape or not np.isfinite(weights).all() or weights.min() < 0 or not weights.any():
+                raise ValueError(f"{cfg.name}: the weights to draw images by must be finite, 0 or more, and not all 0")
+            cumulative = np.cumsum(weights)
+        found.append(cumulative / cumulative[-1])
+    return Weighted(count, np.stack(found))
+
+
+def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables: dict[str, np.ndarray] | None = None) -> Program:
+    """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run.
+
+    tables, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry.
+    """
     seeds.check_batch(cfg.batch_size)
     source = variants[0].source
     pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few ask
@@ -102,28 +126,34 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds) -> Prog
         if reason := source.facts.get("bias_label"):
             raise ValueError(f"{cfg.name} needs the class of every image's bias, and {source.name} has {reason}. Take another method")
         arrays["bias"] = [t.cue for t in trains]
+    if method.rows:
+        known = [method.rows(t.label, t.cue if cfg.method.reads_bias else None) for t in trains]
+        arrays |= {name: [rows[name] for rows in known] for name in known[0]}
     arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in arrays.items()}
     places = [next(i for i, t in enumerate(trains) if t is v.source.train) for v in variants]
     first_row = np.repeat(np.int32(places) * np.int32(info.train_size), seeds.size // len(variants))
 
-    def load(arrays: dict, rows: jax.Array, streamed: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
-        batch = {name: array[rows] for name, array in arrays.items()}
+    tables = tables or {}
+
+    def load(arrays: dict, tables: dict, rows: jax.Array, streamed: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
+        index = rows % info.train_size
+        batch = {name: array[rows] for name, array in arrays.items()} | {name: table[index] for name, table in tables.items()}
         if streamed is not None:
             batch["image"] = streamed
         image = source.augment(key, batch["image"]) if source.augment else source.scale(batch["image"])
-        return {**batch, "image": image, "index": rows % info.train_size}
+        return {**batch, "image": image, "index": index}
 
-    def init(arrays: dict, rows: jax.Array, seed: jax.Array) -> Run:
+    def init(arrays: dict, rows: jax.Array, seed: jax.Array, tables: dict) -> Run:
         blank = None if images is None else jnp.zeros((len(rows), *images.shape[1:]), jnp.uint8)  # only its shape counts
-        batch = load(arrays, rows, blank, keys.of(seed, keys.LOAD))
+        batch = load(arrays, tables, rows, blank, keys.of(seed, keys.LOAD))
         state = method.init(keys.of(seed, keys.INIT), batch)
         metrics = jax.eval_shape(method.step, state, batch, keys.of(seed, keys.STEP))[1]
         return Run(state, jnp.array(True), {name: jnp.zeros(()) for name in metrics})
 
-    def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array) -> Run:
+    def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array, tables: dict) -> Run:
         def one(carry: tuple, fed: tuple) -> tuple[tuple, None]:
             state, sums = carry
-            batch = load(arrays, *fed, keys.of(seed, keys.LOAD, state.step))
+            batch = load(arrays, tables, *fed, keys.of(seed, keys.LOAD, state.step))
             state, metrics = method.step(state, batch, keys.of(seed, keys.STEP, state.step))
             return (state, {name: sums[name] + value for name, value in metrics.items()}), None
 
@@ -136,26 +166,33 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds) -> Prog
         alive = run.alive & parallel.finite((state.params, state.stats, sums))
         return jax.tree.map(lambda new, old: jnp.where(alive, new, old), Run(state, alive, sums), run.replace(alive=alive))
 
-    shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
+    def shape(array: np.ndarray) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(array.shape, array.dtype)
+
     example = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
-    abstract = seeds.abstract(init, shapes, *example)
+    of_seed = {name: shape(table[0]) for name, table in tables.items()}
+    abstract = seeds.abstract(init, {name: shape(array) for name, array in arrays.items()}, *example, of_seed)
+    begin = seeds.over(init, shared=(0,), once=True)
     compiled = seeds.over(advance, shared=(1, 3) if images is not None and cfg.shared_order else (1,), donate=(0,))
+    weighted = weigh(cfg, method.sampling, variants, tables, seeds.size // len(variants)) if method.sampling else None
+    tables = seeds.place(tables, "seed")
 
     def call(run: Run, arrays: dict, feed: Feed, numbers: jax.Array) -> Run:
-        return compiled(run, arrays, *feed, numbers)
+        return compiled(run, arrays, *feed, numbers, tables)
 
-    call.lower = lambda run, arrays, feed, numbers: compiled.lower(run, arrays, *feed, numbers)
+    call.lower = lambda run, arrays, feed, numbers: compiled.lower(run, arrays, *feed, numbers, tables)
     return Program(
         info,
         method,
         seeds,
         images,
         seeds.place(arrays),
-        seeds.over(init, shared=(0,), once=True),
+        lambda arrays, rows, numbers: begin(arrays, rows, numbers, tables),
         call,
         abstract,
         steps_per_call(cfg, source),
         source.parts,
+        weighted,
         first_row,
         swept_hparams(variants, set(abstract.state.hparams), seeds.size // len(variants)),
     )

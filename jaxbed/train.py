@@ -1,5 +1,6 @@
 """Training: all seeds of one algorithm, a checkpoint after every epoch. Stops cleanly on request and goes on where it stopped."""
 
+import dataclasses
 import functools
 import pathlib
 import time
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import checkpoint, config, initial, parallel
+from jaxbed import before, checkpoint, config, initial, parallel
 from jaxbed.data import source as sources
 from jaxbed.data import stream
 from jaxbed.interrupt import Interrupt
@@ -26,10 +27,11 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
 
     Returns 0, or the number of the signal that ended it early, with everything saved.
     """
-    program = assemble(cfg, variants, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)))
+    program = prepare(cfg, variants, workdir)
     steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
     resume, epochs = stores(workdir, program.seeds.size, log)
-    step, run = resume.latest(program.abstract) or (0, start(cfg, program, log.say))
+    origin, places = before.origin(cfg, variants, workdir)
+    step, run = resume.latest(program.abstract) or (0, start(dataclasses.replace(cfg, init_from=origin), program, log.say, places))
     log.resumed(step, steps) if step else log.parameters(run.state.params)
     lost = sorted(set(range(1, step // steps + 1)) - set(epochs.numbers()))
     if not total and not epochs.numbers():
@@ -64,6 +66,12 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     return stop
 
 
+def prepare(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) -> Program:
+    """Everything that runs all variants, with what came before them. Raises ValueError or FileNotFoundError for what cannot run."""
+    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants))
+    return assemble(cfg, variants, seeds, before.tables(cfg, variants, workdir))
+
+
 @jax.jit
 def copy(tree: PyTree) -> PyTree:
     """On the devices, so that the original may be overwritten."""
@@ -90,19 +98,20 @@ def stores(workdir: pathlib.Path, seeds: int, log: Log) -> tuple[checkpoint.Stor
     return checkpoint.Store(folder / "resume", seeds, log.say, keep=2), checkpoint.Store(folder / "epochs", seeds, log.say)
 
 
-def start(cfg: config.Train, program: Program, say: Callable[[str], None] = print) -> Run:
-    """The state before the first step."""
+def start(cfg: config.Train, program: Program, say: Callable[[str], None] = print, places: np.ndarray | None = None) -> Run:
+    """The state before the first step; places are those of `initial.load`."""
     seeds = program.seeds
     rows = order(cfg, program, 0)[:, 0] if cfg.epochs else np.zeros((seeds.size, cfg.batch_size), np.int32)  # only shapes count
     run = program.init(program.arrays, seeds.place(rows, "seed", "data"), seeds.array)
     swept = {name: seeds.place(values, "seed") for name, values in program.hparams.items()}
     run = run.replace(state=run.state.replace(hparams={**run.state.hparams, **swept}))
-    return initial.load(cfg.init_from, program, run, say) if cfg.init_from else run
+    return initial.load(cfg.init_from, program, run, say, places) if cfg.init_from else run
 
 
 def order(cfg: config.Train, program: Program, epoch: int) -> np.ndarray:
     """Rows of `program.arrays` for every batch of an epoch, [S, steps, B] int32."""
-    rows = sources.order(program.info.train_size, cfg.batch_size, epoch, program.seeds.numbers, cfg.shared_order, program.parts)
+    size, numbers = program.info.train_size, program.seeds.numbers
+    rows = sources.order(size, cfg.batch_size, epoch, numbers, cfg.shared_order, program.parts, program.weighted)
     return rows + program.first_row[:, None, None]
 
 

@@ -10,6 +10,7 @@ What changes the compiled program (width, batch size, method) cannot be swept: s
 import ast
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,8 @@ def one(cfg: Train, source: Source) -> list[Variant]:
     return [Variant("", cfg, source, {})]
 
 
-def open_all(cfg: Train) -> list[Variant]:
-    """The variants of a run, each data set opened once. ValueError for a sweep that cannot be, and as `data.open` does."""
+def combine(cfg: Train) -> list[tuple[str, Train, dict[str, float]]]:
+    """Name, configuration and hyper-parameters of each variant of a run; nothing is opened. ValueError for a sweep that cannot be."""
     swept = [_parse(entry, cfg) for entry in cfg.sweep]
     paths = [path for path, _ in swept]
     if len(set(paths)) < len(paths):
@@ -45,8 +46,16 @@ def open_all(cfg: Train) -> list[Variant]:
             if part != "data":
                 own = dataclasses.replace(own, name=f"{own.name} {field}={value}")
                 hparams[field] = value
-        source = next((v.source for v in found if v.cfg.data == own.data), None) or own.data.open()
-        found.append(Variant(",".join(names), own, source, hparams))
+        found.append((",".join(names), own, hparams))
+    return found
+
+
+def open_all(cfg: Train, opened: Sequence[Variant] = ()) -> list[Variant]:
+    """The variants of a run, each data set opened once, or taken from `opened`. ValueError for a sweep that cannot be."""
+    found: list[Variant] = []
+    for name, own, hparams in combine(cfg):
+        source = next((v.source for v in (*opened, *found) if v.cfg.data == own.data), None) or own.data.open()
+        found.append(Variant(name, own, source, hparams))
     _check_sources(found)
     return found
 

@@ -111,6 +111,9 @@ def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures)
         cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style=style_network.Config("random", width=4, stages=1)))
     if stem == "hex":  # which projects units + 1 directions out of a batch
         cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, units=2))
+    if stem == "softcon":
+        assert cfg.method.contrastive < of_file(stem).get_config(dataset).batch_size
+        cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, contrastive=2))
     if stem in NEED_MAPS and isinstance(cfg.net, mlp.Config):
         with pytest.raises(ValueError, match=r"give it a resnet\.Config"):
             tiny.program(cfg, source)
@@ -119,7 +122,9 @@ def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures)
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), program.abstract.state)
     image = jax.eval_shape(source.scale, jax.ShapeDtypeStruct((BATCH, *source.train.image.shape[1:]), np.uint8))
     row = jax.ShapeDtypeStruct((BATCH,), np.int32)
-    batch = {"image": image, "label": row, "index": row, **({"bias": row} if cfg.method.reads_bias else {})}
+    of_images = {**program.arrays, **{name: table[0] for name, table in tiny.tables(cfg, source).items()}}
+    carried = {name: jax.ShapeDtypeStruct((BATCH, *x.shape[1:]), x.dtype) for name, x in of_images.items() if name != "image"}
+    batch = {**carried, "image": image, "index": row}
     state, metrics = jax.eval_shape(program.method.step, one, batch, keys.of(0, keys.STEP))
     assert shapes_of(state) == shapes_of(one)
     assert "loss" in metrics and all(value.shape == () for value in metrics.values())
@@ -415,19 +420,19 @@ def test_differences_name_path_and_both_values():
 
 def test_a_workdir_is_claimed_once_and_for_the_same_settings(tmp_path):
     cfg = tiny.train_config()
-    main.claim(cfg, tmp_path / "a" / "b")
+    config.claim(cfg, tmp_path / "a" / "b")
     before = (tmp_path / "a" / "b" / "config.json").read_bytes()
-    main.claim(tiny.train_config(), tmp_path / "a" / "b")
+    config.claim(tiny.train_config(), tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b" / "config.json").read_bytes() == before and config.load(tmp_path / "a" / "b") == cfg
     (tmp_path / "a" / "b" / "checkpoints").mkdir()  # something was trained
     with pytest.raises(ValueError, match=r"holds a run with other settings \(there / now\): seeds: 2 / 4. Take another --workdir"):
-        main.claim(tiny.train_config(seeds=4), tmp_path / "a" / "b")
+        config.claim(tiny.train_config(seeds=4), tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b" / "config.json").read_bytes() == before
 
 
 def test_impossible_settings_claim_nothing(tmp_path):
     with pytest.raises(ValueError, match="seeds = 0"):
-        main.claim(tiny.train_config(seeds=0), tmp_path / "run")
+        config.claim(tiny.train_config(seeds=0), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -308,26 +308,26 @@ def test_a_refused_setting_can_be_corrected_in_the_same_workdir(home, refusals):
 
 def test_claiming_names_each_difference_with_both_values(tmp_path):
     cfg = tiny.mlp_config()
-    main.claim(cfg, tmp_path)
+    config.claim(cfg, tmp_path)
     (tmp_path / "checkpoints" / "epochs").mkdir(parents=True)
-    main.claim(tiny.mlp_config(), tmp_path)
+    config.claim(tiny.mlp_config(), tmp_path)
     with pytest.raises(ValueError) as caught:
-        main.claim(tiny.mlp_config(seeds=4, net=tiny.mlp.Config((8, 9))), tmp_path)
+        config.claim(tiny.mlp_config(seeds=4, net=tiny.mlp.Config((8, 9))), tmp_path)
     assert "seeds: 2 / 4" in str(caught.value) and "[8] / [8, 9]" in str(caught.value) and "lr" not in str(caught.value)
 
 
 def test_another_method_in_a_claimed_workdir_is_a_difference(tmp_path):
-    main.claim(tiny.mlp_config("erm"), tmp_path)
+    config.claim(tiny.mlp_config("erm"), tmp_path)
     (tmp_path / "checkpoints" / "epochs").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"methods\.erm:Config / jaxbed\.methods\.lff:Config"):
-        main.claim(tiny.mlp_config("lff"), tmp_path)
+        config.claim(tiny.mlp_config("lff"), tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3"])
 def test_a_damaged_config_of_a_workdir_is_named(tmp_path, content):
     """As a process killed while writing it leaves it."""
     (tmp_path / "config.json").write_text(content)
-    for call in (lambda: main.claim(tiny.mlp_config(), tmp_path), lambda: config.check(config.load(tmp_path))):
+    for call in (lambda: config.claim(tiny.mlp_config(), tmp_path), lambda: config.check(config.load(tmp_path))):
         with pytest.raises(ValueError, match=r"config\.json"):
             call()
 

@@ -3,10 +3,36 @@
 import dataclasses
 from typing import Any
 
-from jaxbed import config, parallel, variants
+import numpy as np
+
+from jaxbed import before, config, parallel, throwaway, variants
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
-from jaxbed.methods import debiased, disent, dsu, efdmix, end, erm, hex, infodrop, lff, lnl, mixing, mixstyle, padain, rebias, rsc, sagnet
+from jaxbed.methods import (
+    balance,
+    biasensemble,
+    debiased,
+    dfr,
+    disent,
+    dsu,
+    efdmix,
+    end,
+    erm,
+    groupdro,
+    hex,
+    infodrop,
+    jtt,
+    lff,
+    lisa,
+    lnl,
+    mixing,
+    mixstyle,
+    padain,
+    rebias,
+    rsc,
+    sagnet,
+    softcon,
+)
 from jaxbed.models import mlp, resnet, style_network
 from jaxbed.optim import Optim
 from jaxbed.program import Program, assemble
@@ -30,6 +56,15 @@ METHODS = {
     "rebias": rebias.Config(),
     "hex": hex.Config(units=4),  # of the 16 images in a batch it takes min(classes, units + 1) directions
     "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", width=4, stages=2)),
+    "reweight": balance.Reweight(),
+    "resample": balance.Resample(),
+    "groupdro": groupdro.Config(),
+    "lisa": lisa.Config(),
+    "biasensemble": biasensemble.Config(networks=2, agreement=1, epochs_before=1, confidence=0.5),
+    "biasensemble_disent": biasensemble.Config(disent.Config(swap_after=0.5), networks=2, agreement=1, epochs_before=1, confidence=0.5),
+    "jtt": jtt.Config(upweight=3.0),
+    "dfr": dfr.Config(epochs_before=1),
+    "softcon": softcon.Config(epochs_before=1, weight=1.0, contrastive=6),
 }
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 
@@ -55,5 +90,23 @@ def mlp_config(method: str = "erm", **changes: Any) -> config.Train:
     return train_config(method, **{"net": mlp.Config((8,)), "optim": Optim(rule="adam", lr=1e-2), **changes})
 
 
+def tables(cfg: config.Train, source: Source) -> dict[str, np.ndarray]:
+    """What networks that come first might have said, made up: {name: [S, N, ...]}."""
+    first, rng = before.asked(cfg, variants.one(cfg, source)), np.random.default_rng(0)
+    if first is None or first.start:
+        return {}
+
+    def one() -> dict[str, np.ndarray]:
+        shapes = throwaway.answers(cfg, first, source)
+        said = {name: rng.random(x.shape) < 0.5 if x.dtype == bool else rng.random(x.shape, x.dtype) for name, x in shapes.items()}
+        directions = {name: x / np.linalg.norm(x, axis=-1, keepdims=True) for name, x in said.items() if x.ndim == 3}
+        return first.tables(said | directions, source.train.label, print)
+
+    members = [one() for _ in range(cfg.seeds)]
+    return {name: np.stack([member[name] for member in members]) for name in members[0]}
+
+
 def program(cfg: config.Train, source: Source | None = None) -> Program:
-    return assemble(cfg, variants.one(cfg, source or cfg.data.open()), parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
+    source = source or cfg.data.open()
+    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh)
+    return assemble(cfg, variants.one(cfg, source), seeds, tables(cfg, source))

@@ -16,6 +16,7 @@ BFFHQ (there `lambda_swap` 0.1), 1 on BAR.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -42,7 +43,8 @@ class Config:
     q: float = 0.7  # of the generalised cross-entropy
     alpha: float = 0.7  # weight of the old value in the averages
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Any, optim: Optim, loss_biased: Callable | None = None) -> Method:
+        """loss_biased(logits of C_b, batch) -> scalar takes the place of the generalised cross-entropy."""
         features.require(net, "DisEnt joins the features of two encoders")
         for name in ("q", "alpha"):
             if not 0 <= getattr(self, name) < 1:
@@ -52,10 +54,10 @@ class Config:
                 raise ValueError(f"method.{name} = {getattr(self, name)} is negative")
         if not 0 <= self.swap_after <= 1:
             raise ValueError(f"method.swap_after = {self.swap_after} is no share of the run: take a number from 0 to 1; the paper has 0.2")
-        return _make(self, info, net, optim)
+        return _make(self, info, net, optim, loss_biased or functools.partial(losses.mean_generalized, q=self.q))
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Any, optim: Optim, loss_biased: Callable) -> Method:
     encoder, head = net.make(info.classes, last=net.parts - 1), Linear(info.classes)
     swap_from = config.swap_after * info.epochs * info.steps_per_epoch
     numbers = {**optim.hparams(), **{name: getattr(config, name) for name in LAMBDAS}}
@@ -91,13 +93,14 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
         sample_losses = {"debiased": losses.cross_entropy(by_shape, label), "biased": losses.cross_entropy(by_bias, label)}
         weight, memory = difficulty.weigh(state.memory, sample_losses, batch["index"], label, info.classes, config.alpha)
         shown = (weight * sample_losses["debiased"]).mean()
-        biased = losses.generalized_cross_entropy(by_bias, label, config.q).mean()
+        biased = loss_biased(by_bias, batch)
 
         order = pairs.partners(order_key, len(label))
         by_shape_swapped = logits(params, "intrinsic", z["intrinsic"], fixed["bias"][order])
         by_bias_swapped = logits(params, "bias", fixed["intrinsic"], z["bias"][order])
         swapped = (weight * losses.cross_entropy(by_shape_swapped, label)).mean()
-        swapped_biased = losses.generalized_cross_entropy(by_bias_swapped, label[order], config.q).mean()
+        others = {name: of_batch[order] for name, of_batch in batch.items() if name != "image"}
+        swapped_biased = loss_biased(by_bias_swapped, others)
 
         on = (state.step >= swap_from).astype(jnp.float32)
         total = shown + hparams["lambda_dis"] * biased

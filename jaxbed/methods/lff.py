@@ -10,6 +10,7 @@ equations, losses are averaged over time and normalised by class, and the surrog
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -27,14 +28,15 @@ class Config:
     q: float = 0.7  # of the generalised cross-entropy
     alpha: float = 0.7  # weight of the old value in the averages
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Any, optim: Optim, loss_biased: Callable | None = None) -> Method:
+        """loss_biased(logits of f_B, batch) -> scalar takes the place of the generalised cross-entropy."""
         for name, value in (("q", self.q), ("alpha", self.alpha)):
             if not 0 <= value < 1:
                 raise ValueError(f"method.{name} = {value} is outside [0, 1); the paper has 0.7")
-        return _make(self, info, net.make(info.classes), optim)
+        return _make(self, info, net.make(info.classes), optim, loss_biased or functools.partial(losses.mean_generalized, q=self.q))
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Any, optim: Optim, descended: Callable) -> Method:
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
         both = [init_net(net, k, batch["image"]) for k in jax.random.split(key)]
         return {n: p for n, (p, _) in zip(NETS, both, strict=True)}, {n: s for n, (_, s) in zip(NETS, both, strict=True)}
@@ -46,7 +48,7 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
             logits[name], stats[name] = apply_net(net, params[name], state.stats[name], batch["image"], True, rngs)
         sample_losses = {name: losses.cross_entropy(logits[name], label) for name in NETS}
         weight, new_memory = difficulty.weigh(state.memory, sample_losses, batch["index"], label, info.classes, config.alpha)
-        loss_biased = losses.generalized_cross_entropy(logits["biased"], label, config.q).mean()
+        loss_biased = descended(logits["biased"], batch)
         loss_debiased = (weight * sample_losses["debiased"]).mean()
         metrics = {
             "loss": loss_debiased,

@@ -42,6 +42,7 @@ class Config:
     weight_biased: float = 1.0  # of the dependence in g's loss, 0 or more
     sigma: float = 1.0  # of the kernels, above 0
     bandwidth: str = "fixed"  # fixed | median
+    biased_stride: int = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "ReBias compares features")
@@ -52,6 +53,8 @@ class Config:
             raise ValueError(f"method.sigma = {self.sigma} is not above 0; the authors' code has 1")
         if self.bandwidth not in ("fixed", "median"):
             raise ValueError(f"method.bandwidth = {self.bandwidth!r} is not one of fixed, median")
+        if self.biased_stride < 1:
+            raise ValueError(f"method.biased_stride = {self.biased_stride}: take 1, as the authors' code, or more")
         return _make(self, info, net, optim)
 
 
@@ -95,15 +98,15 @@ def pointwise(width: int, size: int, stride: int, name: str) -> nn.Module:
     return Conv(width, size if name == "stem_conv" else 1, stride, name=name)
 
 
-def biased_net(net: Any, classes: int) -> nn.Module:
-    """The network that is biased by design, beside `net`."""
+def biased_net(net: Any, classes: int, stride: int) -> nn.Module:
+    """The network that is biased by design, beside `net`; beside a ResNet, stride is the ResNet's own."""
     if isinstance(net, resnet.Config):
         return Biased(net.make(classes, conv=pointwise, last=net.parts - 1), features.cut(net, classes)["head"])
-    return Biased(**features.cut(simple_conv.Config(kernel=1, dtype=net.dtype), classes))
+    return Biased(**features.cut(simple_conv.Config(kernel=1, stride=stride, dtype=net.dtype), classes))
 
 
 def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
-    parts, biased = features.cut(net, info.classes), biased_net(net, info.classes)
+    parts, biased = features.cut(net, info.classes), biased_net(net, info.classes, config.biased_stride)
     transform, median = optim.transform(info), config.bandwidth == "median"
 
     def owned(params: PyTree) -> dict[str, PyTree]:

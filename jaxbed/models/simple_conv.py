@@ -18,6 +18,7 @@ from jaxbed.models.norm import BatchNorm
 class Config:
     kernel: int = 7  # odd
     widths: tuple[int, ...] = (16, 32, 64, 128)
+    stride: int = 1  # of the first block: with 2 and kernel 1 it sees every second row and column
     dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
 
     @property
@@ -29,12 +30,14 @@ class Config:
         """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
         if self.kernel % 2 == 0:
             raise ValueError(f"net.kernel = {self.kernel} has no centre: take an odd one, 7 (main network) or 1 (biased by design)")
-        return SimpleConv(self.kernel, tuple(self.widths), allowed(self.dtype), classes, first, self.parts if last is None else last)
+        last = self.parts if last is None else last
+        return SimpleConv(self.kernel, tuple(self.widths), self.stride, allowed(self.dtype), classes, first, last)
 
 
 class SimpleConv(nn.Module):
     kernel: int
     widths: tuple[int, ...]
+    stride: int
     dtype: str
     classes: int
     first: int
@@ -45,7 +48,7 @@ class SimpleConv(nn.Module):
         x = x.astype(self.dtype)
         for i, width in enumerate(self.widths):
             if self.first <= i < self.last:
-                x = Conv(width, self.kernel, name=f"conv{i}")(x)
+                x = Conv(width, self.kernel, 1 if i else self.stride, name=f"conv{i}")(x)
                 x = nn.relu(BatchNorm(name=f"norm{i}")(x, train))
         if self.last <= len(self.widths):
             return x

@@ -1,0 +1,13 @@
+"""BiasEnsemble on LfF: five biased networks for three epochs say which images LfF's biased network is trained on.
+
+python -m jaxbed.main --config=configs/biasensemble.py
+python -m jaxbed.main --config=configs/biasensemble.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import biasensemble
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("BiasEnsemble", biasensemble.Config(), dataset)

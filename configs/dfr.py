@@ -1,0 +1,13 @@
+"""DFR: ERM, then as many epochs for a new head, on batches that hold all groups alike.
+
+python -m jaxbed.main --config=configs/dfr.py
+python -m jaxbed.main --config=configs/dfr.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import dfr
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("DFR", dfr.Config(), dataset)

@@ -1,0 +1,13 @@
+"""JTT: one epoch of ERM, then its errors drawn 51 times as often.
+
+python -m jaxbed.main --config=configs/jtt.py
+python -m jaxbed.main --config=configs/jtt.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import jtt
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    return common.build("JTT", jtt.Config(), dataset)

@@ -1,0 +1,16 @@
+"""SoftCon: the biased network first, then batches of which a third, but at most 64 images, are for the contrast.
+
+python -m jaxbed.main --config=configs/softcon.py
+python -m jaxbed.main --config=configs/softcon.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+import dataclasses
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.methods import softcon
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    cfg = common.build("SoftCon", softcon.Config(), dataset)
+    return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, contrastive=min(64, cfg.batch_size // 3)))  # 64 beside 128 there

@@ -1,0 +1,94 @@
+"""DFR: Kirichenko, Izmailov, Wilson, "Last Layer Re-Training is Sufficient for Robustness to Spurious Correlations" (2023).
+
+A network trained by ERM keeps all but its head: a new one is trained on its standardised features, from batches that hold all groups
+alike, with an L1 penalty on its weights. By default the run trains the ERM network first, from weights if `init_from` is a file of them;
+`init_from=WORKDIR` of an ERM run takes its network.
+
+Differs from the authors' code, which solves ten or twenty logistic regressions on balanced subsets and averages them: one head descends the
+same loss over balanced batches. Its images are the training set's (their DFR-Tr), as validation sets of this protocol are biased too and
+may lack groups. Images keep their augmentation; features are standardised by the batch in training and by running moments afterwards.
+"""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxbed import initial, losses
+from jaxbed import optim as optimizers
+from jaxbed.before import Before
+from jaxbed.config import Train
+from jaxbed.groups import Groups
+from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.methods import erm
+from jaxbed.models import features
+from jaxbed.models.linear import Linear
+from jaxbed.models.norm import BatchNorm
+from jaxbed.optim import Optim
+
+
+@dataclasses.dataclass
+class Config:
+    epochs_before: int = 0  # of ERM; 0: as many as the run's own
+    l1: float = 0.01  # penalty on the new head's weights, 0 or more
+    groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`
+
+    @property
+    def reads_bias(self) -> bool:
+        return self.groups != "classes"
+
+    def before(self, cfg: Train, classes: int) -> Before | None:
+        if self.epochs_before < 0:
+            raise ValueError(f"method.epochs_before = {self.epochs_before} is negative: 0 takes as many as the run's own")
+        if cfg.init_from and not cfg.init_from.endswith(initial.ENDINGS):
+            return None
+        return Before("ERM", erm.Config(), self.epochs_before or cfg.epochs, start=True)
+
+    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+        features.require(net, "DFR trains a head on features")
+        if self.l1 < 0:
+            raise ValueError(f"method.l1 = {self.l1} is negative: take 0 or more")
+        return _make(self, Groups(self.groups, info.classes), info, net, optim)
+
+
+class Retrained(nn.Module):
+    """Features [B, F] -> logits [B, classes], of the standardised ones."""
+
+    classes: int
+
+    @nn.compact
+    def __call__(self, found: jax.Array, train: bool) -> jax.Array:
+        return Linear(self.classes, name="linear")(BatchNorm(name="standard")(found, train))
+
+
+def _make(config: Config, groups: Groups, info: Info, net: Any, optim: Optim) -> Method:
+    whole, trunk, head = net.make(info.classes), net.make(info.classes, last=net.parts - 1), Retrained(info.classes)
+    transform = optim.transform(info)
+
+    def found(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        return jax.lax.stop_gradient(features.pooled(apply_net(trunk, params["net"], stats["net"], image, False)[0]))
+
+    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
+        params, stats = init_net(whole, key, batch["image"])
+        params, stats = {"net": params}, {"net": stats}
+        own = init_net(head, jax.random.fold_in(key, 1), found(params, stats, batch["image"]))
+        return {**params, "retrained": own[0]}, {**stats, "retrained": own[1]}
+
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        seen = found(params, state.stats, batch["image"])
+        logits, stats = apply_net(head, params["retrained"], state.stats["retrained"], seen, True)
+        value = losses.cross_entropy(logits, batch["label"]).mean()
+        penalty = jnp.abs(params["retrained"]["linear"]["kernel"]).sum()
+        metrics = {"loss": value, "l1": penalty, "accuracy": losses.accuracy(logits, batch["label"])}
+        return value + state.hparams["l1"] * penalty, ({**state.stats, "retrained": stats}, state.memory, metrics)
+
+    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        return apply_net(head, params["retrained"], stats["retrained"], found(params, stats, image), False)[0]
+
+    def only_head(hparams: dict[str, jax.Array]):
+        return optimizers.only(transform(hparams), lambda path: path.startswith("retrained/linear"))
+
+    made = from_loss(init_nets, loss, only_head, {**optim.hparams(), "l1": config.l1}, predict)
+    return made._replace(sampling=groups.sampling())

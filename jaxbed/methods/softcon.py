@@ -1,0 +1,163 @@
+"""SoftCon: Hong and Yang, "Unbiased Classification through Bias-Contrastive and Bias-Balanced Learning" (2021).
+
+First g, which is biased by design (`methods.rebias`), is trained by cross-entropy alone, and gives every training image i a direction v_i:
+its features, scaled to length 1. Then the network f is trained on batches of which the last `contrastive` images are for the contrast, the
+others for cross-entropy. With u the directions of f's features, over the images a of the contrast
+
+    W_ap = [y_a = y_p]·(1 - v_a·v_p)                                              images of one class that look unlike to g attract
+    l_a  = -Σ_{p≠a} W_ap·log( exp(u_a·u_p/τ) / Σ_{q≠a} exp(u_a·u_q/τ) ) / Σ_{p≠a} W_ap
+    L    = weight·mean CE + mean l_a
+
+The images of the contrast are drawn with replacement, by how unlike they are to their class: m_i = mean over its images j of 1 - v_i·v_j,
+cut at `ratio` times the least.
+
+Differs from the authors' code: m_i is the mean over the whole class (there over 1,024 random images of it); one view of each image (there
+two, of which an image's own other view has weight 0 and so is no positive); W below 1e-6 is 0, and an image without positives has loss 0
+(rounding noise there gets a full-size loss); both kinds of images go through the network in one pass. The features of the main network
+are those before its head.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed import losses
+from jaxbed.before import Before
+from jaxbed.config import Train
+from jaxbed.method import Batch, Info, Method, PyTree, Sampling, State, apply_net, from_loss, init_net
+from jaxbed.methods import rebias
+from jaxbed.models import features
+from jaxbed.optim import Optim
+
+NOISE = 1e-6  # of a weight, by rounding
+
+
+@dataclasses.dataclass
+class BiasedByDesign:
+    """g alone, by mean cross-entropy."""
+
+    reads_bias: ClassVar[bool] = False
+
+    stride: int = 1
+
+    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+        network = rebias.biased_net(net, info.classes, self.stride)
+
+        def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
+            params, stats = init_net(network, key, batch["image"])
+            return {"biased": params}, {"biased": stats}
+
+        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+            rngs = {"dropout": key}
+            (_, logits), stats = apply_net(network, params["biased"], state.stats["biased"], batch["image"], True, rngs)
+            value = losses.cross_entropy(logits, batch["label"]).mean()
+            metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
+            return value, ({"biased": stats}, state.memory, metrics)
+
+        def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+            return apply_net(network, params["biased"], stats["biased"], image, False)[0][1]
+
+        return from_loss(init_nets, loss, optim.transform(info), optim.hparams(), predict)
+
+
+@dataclasses.dataclass
+class Config:
+    reads_bias: ClassVar[bool] = False
+
+    epochs_before: int = 80  # of g
+    weight: float = 0.01  # of the cross-entropy, 0 or more; 1 on ImageNet
+    contrastive: int = 64  # images of every batch that are for the contrast
+    tau: float = 0.07  # temperature, above 0
+    ratio: float = 10.0  # where weights of drawing are cut, at least 1; 0: all images alike
+    biased_stride: int = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
+
+    def before(self, cfg: Train, classes: int) -> Before:
+        features.require(cfg.net, "SoftCon compares features")
+        if self.epochs_before < 1:
+            raise ValueError(f"method.epochs_before = {self.epochs_before}: must be at least 1, and is 80 in the authors' code")
+        network = rebias.biased_net(cfg.net, classes, self.biased_stride)
+
+        def ask(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
+            found, _ = apply_net(network, params["biased"], stats["biased"], image, False)[0]
+            return {"biased_direction": features.unit(found)}
+
+        def tables(said: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+            return {"biased_direction": said["biased_direction"][0]}
+
+        return Before("biased network", BiasedByDesign(self.biased_stride), self.epochs_before, ask, tables)
+
+    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+        features.require(net, "SoftCon compares features")
+        if self.weight < 0:
+            raise ValueError(f"method.weight = {self.weight} is negative: take 0 or more, 0.01 to 1 in the authors' code")
+        if self.biased_stride < 1:
+            raise ValueError(f"method.biased_stride = {self.biased_stride}: take 1, as the authors' code, or more")
+        if self.tau <= 0:
+            raise ValueError(f"method.tau = {self.tau} is not above 0; the authors' code has 0.07")
+        if self.ratio != 0 and self.ratio < 1:
+            raise ValueError(f"method.ratio = {self.ratio}: take 1 or more, or 0 to draw all images alike; the authors' code has 10")
+        if self.contrastive < 2:
+            raise ValueError(f"method.contrastive = {self.contrastive}: a contrast needs 2 images or more; the authors' code has 64")
+        return _make(self, info, net, optim)
+
+
+def contrast(direction: jax.Array, biased_direction: jax.Array, label: jax.Array, tau: jax.Array | float) -> jax.Array:
+    """l_a of each image, [K], from u [K, F], v [K, G] and labels [K]; 0 where an image has no positives."""
+    exact = jax.lax.Precision.HIGHEST
+    others = ~jnp.eye(len(label), dtype=bool)
+    unlike = 1 - jnp.dot(biased_direction, biased_direction.T, precision=exact)
+    weight = jnp.where(others & (label[:, None] == label[None]) & (unlike > NOISE), unlike, 0.0)
+    similarity = jnp.dot(direction, direction.T, precision=exact) / tau
+    log_share = similarity - jax.nn.logsumexp(similarity, axis=1, where=others, keepdims=True)
+    total = weight.sum(1)
+    return -(weight * log_share).sum(1) / jnp.where(total > 0, total, 1.0)
+
+
+def drawing_weights(biased_direction: np.ndarray, label: np.ndarray, ratio: float) -> np.ndarray:
+    """min(m_i, ratio · least m), [N]: how often each image is drawn for the contrast; all alike for ratio 0."""
+    if not ratio:
+        return np.ones(len(label))
+    mean = np.stack(
+        [biased_direction[label == y].mean(0) if (label == y).any() else 0 * biased_direction[0] for y in range(label.max() + 1)]
+    )
+    unlike = np.maximum(1 - (biased_direction * mean[label]).sum(1), NOISE)
+    return np.minimum(unlike, ratio * unlike.min())
+
+
+def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+    parts, count = features.cut(net, info.classes), config.contrastive
+
+    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
+        if len(batch["label"]) <= count:
+            raise ValueError(f"batch_size = {len(batch['label'])}: method.contrastive = {count} of them leave none for cross-entropy")
+        return features.init_parts(parts, key, batch["image"])
+
+    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+        """((features, logits), new batch statistics)."""
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        found = features.pooled(maps)
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, {"dropout": key})
+        return (found, logits), {"trunk": of_trunk, "head": of_head}
+
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        label = batch["label"]
+        (found, logits), stats = forward(params, state.stats, batch["image"], True, key)
+        value = losses.cross_entropy(logits[:-count], label[:-count]).mean()
+        direction, biased = features.unit(found[-count:]), batch["biased_direction"][-count:]
+        contrasted = contrast(direction, biased, label[-count:], state.hparams["tau"]).mean()
+        metrics = {"loss": value, "loss/contrast": contrasted, "accuracy": losses.accuracy(logits[:-count], label[:-count])}
+        return state.hparams["weight"] * value + contrasted, (stats, state.memory, metrics)
+
+    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        return forward(params, stats, image, False)[0][1]
+
+    def weights(label: np.ndarray, cue: np.ndarray | None, tables: dict[str, np.ndarray]) -> np.ndarray:
+        return drawing_weights(tables["biased_direction"], label, config.ratio)
+
+    hparams = {**optim.hparams(), "weight": config.weight, "tau": config.tau}
+    made = from_loss(init_nets, loss, optim.transform(info), hparams, predict)
+    return made._replace(sampling=Sampling(weights, count))

@@ -1,0 +1,434 @@
+"""Runs that come first: whose answers reach which images of which seed, and what stops, goes on, and is refused."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+import tiny
+
+from jaxbed import before, cli, config, evaluate, program, throwaway, train, variants
+from jaxbed.data import shapes, stream
+from jaxbed.data import source as sources
+from jaxbed.data.source import Part, Weighted
+from jaxbed.log import Log
+from jaxbed.method import Method, Sampling, State
+from jaxbed.methods import biasensemble, dfr, erm, jtt, softcon
+
+# Of an image's 16 classes, networks of one epoch give its own a probability around 1/16, so that some images pass and some do not
+ENSEMBLE = biasensemble.Config(networks=3, agreement=2, epochs_before=1, confidence=0.065)
+SMALL = dataclasses.replace(tiny.DATA, train_images=48, test_images=16, texture_correlation=0.6)
+
+
+def tiny_run(method, **changes) -> config.Train:
+    cfg = tiny.mlp_config("erm", **{"name": "X", "data": SMALL, "epochs": 2, "eval": config.Eval(20), **changes})
+    return dataclasses.replace(cfg, method=method)
+
+
+def stage(one, cfg, workdir):
+    """One of the stages of a run, as `main.run` calls it."""
+    config.claim(cfg, workdir)
+    return one(cfg, variants.open_all(cfg), workdir, Log(workdir))
+
+
+def first_and_main(cfg, workdir):
+    assert stage(throwaway.run, cfg, workdir) == 0
+    assert stage(train.train, cfg, workdir) == 0
+    return workdir
+
+
+def tables(cfg, workdir):
+    return before.tables(cfg, variants.open_all(cfg), workdir)
+
+
+def messages(workdir) -> str:
+    lines = (json.loads(line) for line in (workdir / "log.jsonl").read_text().splitlines())
+    return "\n".join(line["text"] for line in lines if line["kind"] == "message")
+
+
+def epoch(cfg, workdir, number=2):
+    """The snapshot of all members after an epoch, without a program of theirs."""
+    store, place = train.stores(workdir, cfg.seeds, Log(workdir))[1], jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    there = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), store._metadata(number))
+    return jax.device_get(store.load(number, there))
+
+
+def equal(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+class Stops:
+    """In place of `Interrupt`: SIGTERM after so many calls of the device."""
+
+    def __init__(self, calls):
+        self.left = calls
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exception):
+        pass
+
+    @property
+    def signal(self):
+        self.left -= 1
+        return 15 if self.left < 1 else 0
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory):
+    """(configuration, workdir) of BiasEnsemble, trained."""
+    cfg = tiny_run(ENSEMBLE, first_seed=1, optim=tiny.Optim(rule="adam", lr=1e-3))
+    return cfg, first_and_main(cfg, tmp_path_factory.mktemp("ensemble"))
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory):
+    """(configuration, workdir) of JTT, trained."""
+    cfg = tiny_run(jtt.Config(upweight=4.0))
+    return cfg, first_and_main(cfg, tmp_path_factory.mktemp("jtt"))
+
+
+# What the networks say, and of whom
+
+
+def probabilities(cfg, params, member):
+    """[N, classes] in float64, of one network of an MLP and all training images."""
+    source = cfg.data.open()
+    x = np.asarray(source.scale(source.train.image), np.float64).reshape(len(source.train.label), -1)
+    own = jax.tree.map(lambda leaf: np.float64(leaf[member]), params)
+    logits = np.maximum(x @ own["hidden0"]["kernel"] + own["hidden0"]["bias"], 0) @ own["head"]["kernel"] + own["head"]["bias"]
+    return np.exp(logits) / np.exp(logits).sum(1, keepdims=True), source.train.label
+
+
+def test_images_are_kept_by_what_their_seeds_networks_say_of_them(ensemble):
+    cfg, workdir = ensemble
+    params = epoch(cfg, workdir / "before", 1)["params"]["biased"]
+    own = config.load(workdir / "before")
+    assert (own.seeds, own.first_seed, own.epochs) == (6, 2**20 + 3, 1) and own.method == biasensemble.Biased()
+    with np.load(workdir / "before" / "said.npz") as stored:
+        said = stored["probability"]
+    expected = np.empty((2, 3, 48))
+    for seed in range(2):
+        for net in range(3):
+            p, label = probabilities(cfg, params, 3 * seed + net)
+            expected[seed, net] = p[np.arange(48), label]
+    np.testing.assert_allclose(said, expected, rtol=1e-4)
+    kept = tables(cfg, workdir)["kept"]
+    np.testing.assert_array_equal(kept, (expected > 0.065).sum(1) >= 2)
+    for table in kept:  # these numbers tell rows and seeds apart
+        assert 5 < table.sum() < 43 and (table != np.roll(table, 1)).any()
+    assert (kept[0] != kept[1]).any()
+    cue = SMALL.open().train.cue
+    assert 5 < (cue != label).sum() < 40
+    for seed, table in zip((1, 2), kept, strict=True):
+        count = (
+            f"seed {seed} kept: {table.sum()} of 48 training images, {(table & (cue != label)).sum()} of {(cue != label).sum()} conflicting"
+        )
+        assert count in messages(workdir)
+
+
+def test_errors_are_those_of_the_first_network(twice):
+    cfg, workdir = twice
+    params, wrong = epoch(cfg, workdir / "before", 1)["params"]["net"], tables(cfg, workdir)["wrong"]
+    for seed in range(2):
+        p, label = probabilities(cfg, params, seed)
+        np.testing.assert_array_equal(wrong[seed], p.argmax(1) != label)
+    assert 0 < wrong.mean() < 1
+
+
+def test_a_seed_has_the_same_networks_in_any_run(ensemble, tmp_path):
+    cfg, workdir = ensemble
+    alone = dataclasses.replace(cfg, seeds=1, first_seed=2)
+    assert stage(throwaway.run, alone, tmp_path) == 0
+    np.testing.assert_array_equal(tables(alone, tmp_path)["kept"][0], tables(cfg, workdir)["kept"][1])
+
+
+@dataclasses.dataclass
+class Streamed(shapes.Config):
+    """The same shapes, as if they were on disk."""
+
+    def open(self):
+        whole = super().open()
+        image = whole.train.image
+        streamed = stream.Images(lambda row: image[row], whole.train.name, image.shape[1:3])
+        return dataclasses.replace(whole, train=whole.train._replace(image=streamed))
+
+
+@pytest.mark.parametrize(("data", "mesh"), [(Streamed(**vars(SMALL)), tiny.parallel.Mesh(1, 1)), (SMALL, tiny.parallel.Mesh(2, 2))])
+def test_answers_are_the_same_from_streams_and_on_any_mesh(ensemble, tmp_path, monkeypatch, data, mesh):
+    monkeypatch.setattr(evaluate, "STEPS", 2)  # of a stream, several blocks, the last not full
+    cfg, workdir = ensemble
+    assert stage(throwaway.run, dataclasses.replace(cfg, data=data, mesh=mesh, eval=config.Eval(10)), tmp_path) == 0
+    found = [np.load(folder / "before" / "said.npz")["probability"] for folder in (workdir, tmp_path)]
+    np.testing.assert_allclose(*found, rtol=1e-3)
+
+
+@dataclasses.dataclass
+class Reader:
+    """Asks one network for its probabilities, trains nothing, and adds up what its batches carry."""
+
+    reads_bias = False
+    weight: float = 1.0
+
+    def before(self, cfg, classes):
+        def ask(params, stats, image, label):
+            logits = cfg.net.make(classes).apply({"params": params["net"]}, image, train=False)
+            return {"mark": jax.nn.softmax(logits)}
+
+        return before.Before("first", erm.Config(), 1, ask, lambda said, label, say: {"mark": said["mark"][0], "of": label})
+
+    def make(self, info, net, optim):
+        def init(key, batch):
+            numbers = {name: jnp.zeros(()) for name in ("weight", "lr")}
+            return State(jnp.zeros((), jnp.int32), {"net": {"w": jnp.zeros(())}}, {}, {}, {}, numbers)
+
+        def step(state, batch, key):
+            found = {"loss": (batch["mark"].T * batch["index"]).sum(), "differ": (batch["of"] != batch["label"]).sum()}
+            return state.replace(step=state.step + 1), found
+
+        return Method(init, step, None)
+
+
+@pytest.mark.parametrize("sweep", [("method.weight=0.5,1.0", "data.texture_correlation=0.95,0.25"), ("optim.lr=0.01,0.003",)])
+def test_every_member_has_the_answers_of_its_own_variant_and_seed(tmp_path, monkeypatch, sweep):
+    cfg = tiny_run(Reader(), sweep=sweep)
+    assert stage(throwaway.run, cfg, tmp_path / "swept") == 0
+    found = variants.open_all(cfg)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(SMALL), "open", lambda self: pytest.fail("opened once more"))
+        together = before.tables(cfg, found, tmp_path / "swept")["mark"]
+    assert len(together) == 2 * len(found)
+    with np.load(tmp_path / "swept" / "before" / "said.npz") as stored:
+        assert len(stored["mark"]) == 4  # values of the method share theirs
+    halves = [together[2 * place : 2 * place + 2] for place in range(len(found))]
+    if len(found) == 4:
+        equal(halves[:2], halves[2:])
+    assert (halves[0] != halves[1]).any() and (halves[0][0] != halves[0][1]).any()
+    alone = dataclasses.replace(found[1].cfg, name="X")
+    assert stage(throwaway.run, alone, tmp_path / "alone") == 0
+    np.testing.assert_allclose(halves[1], tables(alone, tmp_path / "alone")["mark"], atol=1e-5)
+    one = before.tables(cfg, variants.one(found[1].cfg, found[1].source), tmp_path / "swept")  # as evaluation asks for it
+    np.testing.assert_array_equal(one["mark"], halves[1])
+
+
+def test_batches_carry_the_rows_of_their_own_member():
+    cfg = tiny_run(Reader(), sweep=("data.seed=0,1",))
+    found = variants.open_all(cfg)
+    mark = np.random.default_rng(0).integers(0, 1000, (4, 48)).astype(np.float32)
+    label = np.stack([v.source.train.label for v in found for _ in range(2)])
+    made = program.assemble(cfg, found, program.parallel.Seeds(2, 0, cfg.mesh, 2), {"mark": mark, "of": label})
+    run = made.advance(train.start(cfg, made), made.arrays, next(train.feeds_from(cfg, made, 0)), made.seeds.array)
+    rows = train.order(cfg, made, 0)[:, 0] - made.first_row[:, None]
+    np.testing.assert_array_equal(run.sums["loss"], [(mark[member, own] * own).sum() for member, own in enumerate(rows)])
+    assert (run.sums["differ"] == 0).all() and (label[0] != label[2]).any()
+
+
+# Stopping, going on, refusing
+
+
+def test_a_stopped_first_run_goes_on_and_is_not_trained_again(ensemble, tmp_path, monkeypatch):
+    cfg, workdir = ensemble
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "Interrupt", lambda: Stops(2))
+        assert stage(throwaway.run, cfg, tmp_path) == 15
+    assert not (tmp_path / "before" / "said.npz").exists()
+    assert stage(throwaway.run, cfg, tmp_path) == 0
+    assert "resuming after step 2" in messages(tmp_path / "before")
+    equal(tables(cfg, tmp_path), tables(cfg, workdir))
+    monkeypatch.setattr(train, "train", lambda *args: pytest.fail("trained again"))
+    assert stage(throwaway.run, cfg, tmp_path) == 0
+    # what is made of the answers is the method's; who answers is settled
+    strict = dataclasses.replace(cfg, method=dataclasses.replace(ENSEMBLE, confidence=0.9))
+    assert stage(throwaway.run, strict, tmp_path) == 0
+    assert tables(strict, tmp_path)["kept"].all() and "of no training image 2 of 3 networks are confident above 0.9" in messages(tmp_path)
+    other = dataclasses.replace(cfg, method=dataclasses.replace(ENSEMBLE, networks=2))
+    with pytest.raises(ValueError, match=r"before holds a run with other settings \(there / now\): seeds: 6 / 4"):
+        stage(throwaway.run, other, tmp_path)
+
+
+def test_a_stopped_main_run_ends_as_if_it_had_not_been(twice, tmp_path, monkeypatch):
+    cfg, workdir = twice
+    shutil.copytree(workdir / "before", tmp_path / "before")
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "Interrupt", lambda: Stops(4))  # in the second epoch of three steps
+        assert stage(train.train, cfg, tmp_path) == 15
+    assert stage(train.train, cfg, tmp_path) == 0 and "resuming after step 4: 1 epochs are done" in messages(tmp_path)
+    equal(epoch(cfg, tmp_path), epoch(cfg, workdir))
+
+
+def test_a_workdir_is_evaluated_and_needs_the_answers(ensemble, tmp_path, capsys):
+    _, workdir = ensemble
+    shutil.copytree(workdir, tmp_path / "run")
+    assert cli.evaluate([str(tmp_path / "run")]) == 0
+    with np.load(next((tmp_path / "run" / "responses" / "val").glob("*.npz"))) as stored:
+        assert stored["seeds"].tolist() == [1, 2]
+    assert not (tmp_path / "run" / "before" / "responses").exists()
+    (tmp_path / "run" / "before" / "said.npz").unlink()
+    shutil.rmtree(tmp_path / "run" / "responses")
+    assert cli.evaluate([str(tmp_path / "run")]) == 2
+    assert "said.npz is missing: python -m jaxbed.main trains what comes before X" in capsys.readouterr().err
+
+
+def test_variants_are_evaluated_with_their_own_answers(tmp_path):
+    cfg = tiny_run(jtt.Config(), epochs=1, sweep=("data.texture_correlation=0.95,0.25",))
+    first_and_main(cfg, tmp_path)
+    assert stage(evaluate.evaluate, cfg, tmp_path) == 0
+    assert sorted(path.name for path in tmp_path.glob("*/responses")) == ["responses"] * 2
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        (softcon.Config(contrastive=16), {}, "batch_size = 16: method.contrastive = 16 of them leave none for cross-entropy"),
+        (jtt.Config(upweight=-1.0), {}, r"method.upweight = -1.0 is negative"),
+        (jtt.Config(), {"sweep": ("method.upweight=1,2",)}, "upweight is compiled into the step"),
+        (jtt.Config(), {"shared_order": True}, "X draws images by weight, and shared_order would have no effect"),
+        (dfr.Config(groups="all"), {}, "method.groups = 'all' is not one of"),
+        (biasensemble.Config(tiny.lff.Config(q=1.0)), {}, r"method.q = 1.0 is outside"),
+    ],
+)
+def test_a_main_run_that_cannot_be_is_refused_before_the_first_one(tmp_path, method, changes, message):
+    with pytest.raises(ValueError, match=message):
+        stage(throwaway.run, tiny_run(method, **changes), tmp_path)
+    assert not (tmp_path / "before" / "checkpoints").exists()
+
+
+def test_networks_that_became_non_finite_are_not_asked(tmp_path):
+    cfg = tiny_run(jtt.Config(), seeds=2, optim=tiny.Optim(rule="sgd", lr=1e30))
+    with pytest.raises(ValueError, match="non-finite"):
+        stage(throwaway.run, cfg, tmp_path)
+    assert not (tmp_path / "before" / "said.npz").exists()
+
+
+# Starting from the first run
+
+
+@pytest.fixture(scope="module")
+def retrained(tmp_path_factory):
+    """(configuration, workdir) of DFR, swept over what its first run shares and what it does not."""
+    optim = tiny.Optim(rule="adam", lr=1e-2, weight_decay=0.1)
+    cfg = tiny_run(dfr.Config(), optim=optim, sweep=("method.l1=0.0,0.1", "optim.lr=0.01,0.003"))
+    return cfg, first_and_main(cfg, tmp_path_factory.mktemp("dfr"))
+
+
+def test_dfr_starts_from_its_members_erm_and_moves_the_new_head_alone(retrained):
+    cfg, workdir = retrained
+    own, first, main = config.load(workdir / "before"), epoch(cfg, workdir / "before"), epoch(cfg, workdir)
+    assert own.method == erm.Config() and own.epochs == 2 and own.sweep == ("optim.lr=0.01,0.003",)
+    for member in range(8):  # l1, lr, seed
+        equal(
+            jax.tree.map(lambda x, m=member: x[m], main["params"]["net"]),
+            jax.tree.map(lambda x, m=member: x[m % 4], first["params"]["net"]),
+        )
+    kernel = first["params"]["net"]["head"]["kernel"]
+    assert all((kernel[a] != kernel[b]).any() for a in range(4) for b in range(a))
+    new = main["params"]["retrained"]
+    assert (new["standard"]["scale"] == 1).all() and (new["standard"]["bias"] == 0).all()
+    moved = epoch(cfg, workdir, 1)["params"]["retrained"]["linear"]
+    assert all((new["linear"][name] != moved[name]).any((1, 2) if name == "kernel" else 1).all() for name in moved)
+    weights = np.abs(new["linear"]["kernel"]).sum((1, 2)).reshape(2, 4)
+    assert (weights[1] < weights[0]).all()  # the penalty
+
+
+def test_dfr_starts_from_an_erm_run_and_says_what_is_new(retrained, tmp_path):
+    cfg, workdir = retrained
+    given = dataclasses.replace(cfg, sweep=("optim.lr=0.01,0.003",), init_from=str(workdir / "before"))
+    first_and_main(given, tmp_path)
+    assert not (tmp_path / "before").exists()
+    assert f"starting from epoch 2 of {workdir / 'before'}; drawn anew: retrained" in messages(tmp_path)
+    equal(epoch(given, tmp_path)["params"]["net"], epoch(cfg, workdir / "before")["params"]["net"])
+    made = dfr.Config().before(dataclasses.replace(cfg, init_from="resnet18.pth"), 16)
+    assert made.start and before.plan(dataclasses.replace(cfg, init_from="resnet18.pth"), made).init_from == "resnet18.pth"
+
+
+def test_networks_that_are_there_and_not_here_are_still_refused(retrained, tmp_path):
+    _, workdir = retrained
+    with pytest.raises(ValueError, match=r"params/retrained/linear/bias is \[8, 16\] there and absent here"):
+        stage(train.train, tiny_run(erm.Config(), seeds=8, init_from=str(workdir)), tmp_path)
+
+
+def test_dfr_draws_all_groups_alike():
+    cfg = tiny_run(dfr.Config(groups="aligned"))
+    source = cfg.data.open()
+    share = np.diff(tiny.program(cfg, source).weighted.cumulative, prepend=0)
+    group = 2 * source.train.label + (source.train.cue != source.train.label)
+    sums = np.bincount(group, share[0])
+    assert (share[0] == share[1]).all() and len(set(np.bincount(group)) - {0}) > 1
+    np.testing.assert_allclose(sums[sums > 0], 1 / len(np.unique(group)))
+
+
+# Draws by weight
+
+
+def weighted(weights, count, seeds=1):
+    return Weighted(count, np.tile(np.cumsum(weights) / np.sum(weights), (seeds, 1)))
+
+
+def test_draws_follow_the_weights_and_nothing_else(twice):
+    cfg, workdir = twice
+    found = variants.open_all(cfg)
+    made = train.prepare(cfg, found, workdir)
+    wrong = tables(cfg, workdir)["wrong"]
+    assert made.weighted.count == cfg.batch_size and (wrong[0] != wrong[1]).any()
+    drawn = np.concatenate([train.order(cfg, made, number) for number in range(300)], axis=1).reshape(2, -1)
+    for member in range(2):
+        expected = np.where(wrong[member], 5.0, 1.0)
+        counts = np.bincount(drawn[member], minlength=48)
+        assert scipy.stats.chisquare(counts, expected / expected.sum() * counts.sum()).pvalue > 1e-3
+    np.testing.assert_array_equal(train.order(cfg, made, 7), train.order(cfg, train.prepare(cfg, found, workdir), 7))
+
+
+def test_images_of_weight_zero_are_never_drawn():
+    weights = np.array([0, 0, 1, 0, 3, 0.0])
+    drawn = np.concatenate([sources.order(6, 6, number, np.array([3]), False, (), weighted(weights, 6)) for number in range(500)])
+    assert np.bincount(drawn.ravel(), minlength=6)[[0, 1, 3, 5]].sum() == 0
+    assert scipy.stats.chisquare(np.bincount(drawn.ravel(), minlength=6)[[2, 4]], [750, 2250]).pvalue > 1e-3
+
+
+def test_a_draw_on_the_border_of_two_images_is_of_the_second(monkeypatch):
+    """Or one of weight 0 would come first."""
+    real = sources.keys.rng
+
+    class Borders:
+        def random(self, shape):
+            return np.resize([0.0, 0.25, 0.5], shape)
+
+    monkeypatch.setattr(
+        sources.keys, "rng", lambda seed, purpose, number: Borders() if purpose == sources.keys.SAMPLE else real(seed, purpose)
+    )
+    drawn = sources.order(6, 3, 0, np.array([0]), False, (), weighted([0, 1, 1, 0, 2, 0], 3))
+    assert drawn.tolist() == [[[1, 2, 4]] * 2]
+
+
+def test_a_part_of_the_batch_is_drawn_and_the_rest_is_as_ever():
+    weights, seeds = np.arange(40.0), np.array([4, 9, 4])
+    plain = np.stack([sources.order(40, 8, number, seeds, False) for number in range(200)])
+    drawn = np.stack([sources.order(40, 8, number, seeds, False, (), weighted(weights, 3, 3)) for number in range(200)])
+    assert drawn.dtype == np.int32 and drawn.shape == plain.shape == (200, 3, 5, 8)
+    np.testing.assert_array_equal(drawn[..., :5], plain[..., :5])
+    assert (drawn[:, 0] == drawn[:, 2]).all() and (drawn[:, 0, :, 5:] != drawn[:, 1, :, 5:]).any()
+    assert (drawn[0, 0, :, 5:] != drawn[1, 0, :, 5:]).any()
+    counts = np.bincount(drawn[:, :2, :, 5:].ravel(), minlength=40)
+    assert counts[0] == 0
+    assert scipy.stats.chisquare(counts[1:], weights[1:] / weights.sum() * counts.sum()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("weights", [np.ones(47), -np.ones(48), np.full(48, np.nan), np.zeros(48), np.full(48, np.inf)])
+def test_weights_that_cannot_be_drawn_by_are_refused(weights):
+    cfg = tiny_run(erm.Config())
+    with pytest.raises(ValueError, match="X: the weights to draw images by must be finite, 0 or more, and not all 0"):
+        program.weigh(cfg, Sampling(lambda label, cue, tables: weights), variants.open_all(cfg), {}, 2)
+
+
+def test_draws_that_leave_the_batch_or_meet_fixed_shares_are_refused():
+    cfg, sampling = tiny_run(erm.Config()), Sampling(lambda label, cue, tables: np.ones(48), 17)
+    with pytest.raises(ValueError, match="batch_size = 16: X draws 17 images of every batch by weight"):
+        program.weigh(cfg, sampling, variants.open_all(cfg), {}, 2)
+    shares = dataclasses.replace(cfg.data.open(), parts=(Part(24, 1), Part(24, 1)))
+    with pytest.raises(ValueError, match="X draws images by weight, and shares of shapes would have no effect"):
+        program.weigh(cfg, sampling._replace(count=0), variants.one(cfg, shares), {}, 2)
