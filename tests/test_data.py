@@ -441,6 +441,14 @@ def test_archive_folder_of_a_percent(tmp_path, percent, folder):
     assert len(source.sets["val"].split.label) == 2 and len(source.sets["unbiased"].split.label) == 3
 
 
+@pytest.mark.parametrize("validation", ["1pct/valid", "1pct/val", "valid", "val"])
+def test_archives_name_their_validation_set_in_four_ways(tmp_path, validation):
+    write_archive(tmp_path)
+    (tmp_path / "1pct" / "valid").rename(tmp_path / validation)
+    (tmp_path / validation / "._9_8_8.png").write_bytes(b"what macOS adds to archives")
+    assert read_archive(tmp_path, 1)[1].label.tolist() == [7, 8]
+
+
 def test_grey_images_of_the_archive_become_colour(tmp_path):
     write_archive(tmp_path)
     png(tmp_path / "1pct" / "align" / "0" / "0_0_0.png", 77, mode="L")
@@ -465,7 +473,7 @@ def test_a_percent_that_was_never_published_is_named(tmp_path):
 def test_a_name_without_digit_and_colour_is_refused(tmp_path, stem):
     path = write_archive(tmp_path) / "1pct" / "align" / "0" / f"{stem}.png"
     png(path)
-    with pytest.raises(ValueError, match=re.escape(f"{path}: the name must end in _<digit>_<colour>.png")):
+    with pytest.raises(ValueError, match=re.escape(f"{path}: the name must end in _<label>_<bias>, both of 0 to 9")):
         read_archive(tmp_path, 1)
 
 
@@ -502,7 +510,7 @@ def test_an_image_of_another_size_is_refused(tmp_path):
 
 def test_a_digit_above_nine_is_refused(tmp_path):
     png(write_archive(tmp_path) / "1pct" / "align" / "0" / "1_10_10.png")
-    with pytest.raises(ValueError, match="train: label runs from 0 to 10, allowed are 0 to 9"):
+    with pytest.raises(ValueError, match=r"1_10_10.*: the name must end in _<label>_<bias>, both of 0 to 9"):
         colored_mnist.Config(dir=str(tmp_path), layout="png").open()
 
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbed.data import biased_pictures
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 
@@ -175,42 +176,23 @@ def read_tfds(folder: str) -> list[np.ndarray]:
 
 
 def read_archive(folder: pathlib.Path, percent: float) -> tuple[Split, Split, Split]:
-    """(train, val, test) from the PNG archive of DisEnt and BiasEnsemble.
-
-    {p}pct/align/<class>/*.png, {p}pct/conflict/<class>/*.png (also spelled "conlict"), {p}pct/valid/*.png and test/<class>/*.png;
-    the last two parts of a file's name, between underscores, are its digit and its colour. Sorted by path: LfF's tables are by row.
-    """
-    root = folder / "cmnist" if (folder / "cmnist").is_dir() else folder
-    share = root / f"{percent:g}pct"
-    kind = "conlict" if (share / "conlict").is_dir() else "conflict"
-    places = {share / "align": "*/*.png", share / kind: "*/*.png", share / "valid": "**/*.png", root / "test": "**/*.png"}
-    groups = [sorted(place.glob(pattern)) for place, pattern in places.items()]
-    for place, paths in zip(places, groups, strict=True):
-        if not paths:
-            raise FileNotFoundError(
-                f"no PNG files under {place}: expected is the published archive, {share}/align/<class>/*.png, "
-                f"{share}/conflict/<class>/*.png, {share}/valid/*.png and {root}/test/<class>/*.png; "
-                f"--config.data.layout=idx makes the set from MNIST instead"
-            )
-    align, conflict, val, test = groups
-    return tuple(_read_pngs(paths, root) for paths in (align + conflict, val, test))
+    """(train, val, test) from the PNG archive of DisEnt and BiasEnsemble, see `biased_pictures`; it may lie in a folder cmnist."""
+    root = biased_pictures.first_of(folder / "cmnist", folder)
+    cure = "--config.data.layout=idx makes the set from MNIST instead"
+    train, val, test = biased_pictures.read_archive(root, percent, 10, cure)
+    return _read_pngs(root, train), _read_pngs(root, val), _read_pngs(root, test)
 
 
-def _read_pngs(paths: list[pathlib.Path], root: pathlib.Path) -> Split:
+def _read_pngs(root: pathlib.Path, listed: biased_pictures.Listed) -> Split:
     from PIL import Image
 
-    images, pairs = [], []
-    for path in paths:
-        tokens = path.stem.split("_")
-        if len(tokens) < 2 or not all(token.isdigit() for token in tokens[-2:]):
-            raise ValueError(f"{path}: the name must end in _<digit>_<colour>.png")
-        pairs.append((int(tokens[-2]), int(tokens[-1])))
+    images = []
+    for name in listed.name:
         try:
-            with Image.open(path) as image:
+            with Image.open(root / name) as image:
                 images.append(np.asarray(image.convert("RGB")))
         except OSError as error:
-            raise ValueError(f"{path} cannot be read as an image ({error}): fetch the archive again") from error
+            raise ValueError(f"{root / name} cannot be read as an image ({error}): fetch the archive again") from error
         if images[-1].shape != (28, 28, 3):
-            raise ValueError(f"{path} is {images[-1].shape[1]} x {images[-1].shape[0]} pixels, and Colored MNIST has 28 x 28")
-    label, cue = np.array(pairs, np.int32).T
-    return Split(np.stack(images), label, cue, np.array([str(path.relative_to(root)) for path in paths]))
+            raise ValueError(f"{root / name} is {images[-1].shape[1]} x {images[-1].shape[0]} pixels, and Colored MNIST has 28 x 28")
+    return Split(np.stack(images), listed.label, listed.cue, listed.name)
