@@ -10,6 +10,11 @@ from jaxbed.method import Sampling
 KINDS = {"aligned": lambda classes: 2 * classes, "cells": lambda classes: classes**2, "classes": lambda classes: classes}
 
 
+def reads_bias(kind: str) -> bool | str:
+    """What a method with groups of this kind reads of the bias, see `jaxbed.method`."""
+    return {"aligned": "agreement", "classes": False}.get(kind, True)
+
+
 @dataclasses.dataclass(frozen=True)
 class Groups:
     """kind is one of

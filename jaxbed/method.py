@@ -2,8 +2,8 @@
 
 How many seeds run, and on which devices, is decided elsewhere (`parallel`). A batch is a dictionary with `image [B,H,W,C]`
 float, `label [B]` int32, `index [B]` int32 (row in the training set) and, for methods whose Config says `reads_bias = True`,
-`bias [B]` int32 (the class the second cue votes for). A method's `rows`, and a run that came first (`before`), add what they know of
-each image, under names of their own.
+`bias [B]` int32 (the class the second cue votes for). `reads_bias = "agreement"` promises to ask of it only whether it is the label.
+A method's `rows`, and a run that came first (`before`), add what they know of each image, under names of their own.
 """
 
 from collections.abc import Callable

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import tiny
 
 from jaxbed.groups import Groups
 from jaxbed.method import Info
-from jaxbed.methods import balance, erm, groupdro, lisa
+from jaxbed.methods import balance, dfr, end, erm, groupdro, lisa
 from jaxbed.models import mlp
 from jaxbed.optim import Optim
 
@@ -106,6 +107,28 @@ def test_weights_of_balanced_groups_are_exactly_one():
         assert (Groups(kind, 3).weights(np.tile(label, repeats), np.tile(bias, repeats)) == 1).all()
 
 
+@pytest.mark.parametrize(
+    ("config", "runs"),
+    [
+        (groupdro.Config(), True),
+        (balance.Reweight("classes"), True),
+        (balance.Resample("cells"), False),
+        (dfr.Config(groups="aligned"), True),
+        (lisa.Config(), False),
+        (end.Config(), False),
+    ],
+)
+def test_where_only_agreement_is_known_methods_that_read_no_more_run(config, runs):
+    source = dataclasses.replace(tiny.DATA.open(), facts={"bias_label": "none: only agreement is known"})
+    cfg = tiny.mlp_config(method="erm")
+    cfg = dataclasses.replace(cfg, method=config)
+    if runs:
+        tiny.program(cfg, source)
+    else:
+        with pytest.raises(ValueError, match=r"has none: only agreement is known\. Take another method"):
+            tiny.program(cfg, source)
+
+
 def test_images_without_a_bias_label_are_refused():
     label, bias = np.array([0, 1, 1]), np.array([0, -1, 1])
     with pytest.raises(ValueError, match="1 of 3 have none"):
@@ -177,7 +200,7 @@ def test_steps_of_groupdro_by_hand(kind, bias):
     method, state = made(groupdro.Config(eta=0.5, adjustment=2.0, groups=kind))
     of_group = rng.integers(1, 40, groups.number).astype(np.float32)
     q, size = np.full(groups.number, 1 / groups.number), np.zeros(groups.number)
-    assert ("bias" in batch()) and groupdro.Config(groups=kind).reads_bias == (kind != "classes")
+    assert ("bias" in batch()) and bool(groupdro.Config(groups=kind).reads_bias) == (kind != "classes")
     for order in ([0, 1, 2, 3, 5, 7], [0, 3, 6, 9, 4, 10], [1, 2, 8, 11, 5, 6]):
         label, own = LABEL[order], None if bias is None else bias[order]
         group = groups.of(label, own)

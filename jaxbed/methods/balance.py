@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxbed import losses
-from jaxbed.groups import Groups
+from jaxbed.groups import Groups, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, init_net
 from jaxbed.optim import Optim
 
@@ -24,8 +24,8 @@ class Resample:
     groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`
 
     @property
-    def reads_bias(self) -> bool:
-        return self.groups != "classes"
+    def reads_bias(self) -> bool | str:
+        return reads_bias(self.groups)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         groups = Groups(self.groups, info.classes)
@@ -37,8 +37,8 @@ class Reweight:
     groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`
 
     @property
-    def reads_bias(self) -> bool:
-        return self.groups != "classes"
+    def reads_bias(self) -> bool | str:
+        return reads_bias(self.groups)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         groups, network = Groups(self.groups, info.classes), net.make(info.classes)

@@ -20,7 +20,7 @@ from jaxbed import initial, losses
 from jaxbed import optim as optimizers
 from jaxbed.before import Before
 from jaxbed.config import Train
-from jaxbed.groups import Groups
+from jaxbed.groups import Groups, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import erm
 from jaxbed.models import features
@@ -36,8 +36,8 @@ class Config:
     groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`
 
     @property
-    def reads_bias(self) -> bool:
-        return self.groups != "classes"
+    def reads_bias(self) -> bool | str:
+        return reads_bias(self.groups)
 
     def before(self, cfg: Train, classes: int) -> Before | None:
         if self.epochs_before < 0:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed import losses
-from jaxbed.groups import Groups
+from jaxbed.groups import Groups, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.optim import Optim
 
@@ -35,8 +35,8 @@ class Config:
     balanced: bool = True  # batches are drawn from all groups alike
 
     @property
-    def reads_bias(self) -> bool:
-        return self.groups != "classes"
+    def reads_bias(self) -> bool | str:
+        return reads_bias(self.groups)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         for name, published in (("eta", 0.01), ("adjustment", 0.0)):
