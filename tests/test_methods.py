@@ -21,9 +21,8 @@ ON_ANY_NET += ("biasensemble", "biasensemble_disent", "jtt", "dfr", "softcon")
 def trained(method: str):
     """(program, runs): the state after 0, 1, ..., STEPS steps of two seeds."""
     make = tiny.mlp_config if method in ON_ANY_NET else tiny.train_config
-    cfg = make(
-        method, epochs=STEPS, **({"optim": tiny.Optim(rule="adam", lr=0.1)} if method == "dfr" else {})
-    )  # a head alone learns slowly
+    fast = {"optim": tiny.Optim(rule="adam", lr=0.1)} if method == "dfr" else {}  # a head alone learns slowly
+    cfg = make(method, epochs=STEPS, **fast)
     program = tiny.program(cfg)
     runs = [jax.device_get(train.start(cfg, program))]
     run, batches = train.start(cfg, program), train.feeds_from(cfg, program, 0)

@@ -121,10 +121,10 @@ def drawing_weights(biased_direction: np.ndarray, label: np.ndarray, ratio: floa
     """min(m_i, ratio · least m), [N]: how often each image is drawn for the contrast; all alike for ratio 0."""
     if not ratio:
         return np.ones(len(label))
-    mean = np.stack(
-        [biased_direction[label == y].mean(0) if (label == y).any() else 0 * biased_direction[0] for y in range(label.max() + 1)]
-    )
-    unlike = np.maximum(1 - (biased_direction * mean[label]).sum(1), NOISE)
+    unlike = np.empty(len(label))
+    for y in np.unique(label):
+        own = biased_direction[label == y]
+        unlike[label == y] = np.maximum(1 - own @ own.mean(0), NOISE)
     return np.minimum(unlike, ratio * unlike.min())
 
 
