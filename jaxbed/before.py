@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxbed import config, initial
+from jaxbed.data import held_out
 from jaxbed.variants import Variant, combine
 
 PyTree = Any
@@ -46,6 +47,7 @@ def plan(cfg: config.Train, first: Before) -> config.Train:
     """The run that comes first: its seeds are nets · seeds, those of the main run's first seed first."""
     return dataclasses.replace(
         cfg,
+        data=data_of(cfg, first),
         name=f"{cfg.name}: {first.name}",
         method=first.method,
         epochs=first.epochs,
@@ -56,10 +58,15 @@ def plan(cfg: config.Train, first: Before) -> config.Train:
     )
 
 
+def data_of(cfg: config.Train, first: Before) -> Any:
+    """What the networks that come first are trained on: of a run that starts from them on held-out images, the data set itself."""
+    return cfg.data.of if first.start and isinstance(cfg.data, held_out.Config) else cfg.data
+
+
 def places(cfg: config.Train, first: Before, variants: list[Variant]) -> np.ndarray:
     """Where each member of the main run finds its networks, counted in nets: members that differ in the method alone have the same."""
     there = [(own.data, own.optim) for _, own, _ in combine(plan(cfg, first))]
-    return np.concatenate([there.index((v.cfg.data, v.cfg.optim)) * cfg.seeds + np.arange(cfg.seeds) for v in variants])
+    return np.concatenate([there.index((data_of(v.cfg, first), v.cfg.optim)) * cfg.seeds + np.arange(cfg.seeds) for v in variants])
 
 
 def origin(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) -> tuple[str, np.ndarray | None]:

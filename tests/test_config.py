@@ -24,7 +24,7 @@ from jaxbed.methods import lff
 from jaxbed.models import mlp, style_network
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm"}  # not for every data set
+OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__", *OWN_DATA))
 COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar"}  # whose networks other settings have too
 COMPILED = ("erm", "sagnet", "infodrop", "debiased")  # in the large network of imagenet and noise; tracing it takes seconds

@@ -5,8 +5,9 @@ alike, with an L1 penalty on its weights. By default the run trains the ERM netw
 `init_from=WORKDIR` of an ERM run takes its network.
 
 Differs from the authors' code, which solves ten or twenty logistic regressions on balanced subsets and averages them: one head descends the
-same loss over balanced batches. Its images are the training set's (their DFR-Tr), as validation sets of this protocol are biased too and
-may lack groups. Images keep their augmentation; features are standardised by the batch in training and by running moments afterwards.
+same loss over balanced batches. By default its images are the training set's (their DFR-Tr), as validation sets of this protocol are biased
+too and may lack groups; `data.held_out` gives it validation images, as in configs/dfr_val.py. Images keep their augmentation; features are
+standardised by the batch in training and by running moments afterwards.
 """
 
 import dataclasses

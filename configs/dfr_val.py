@@ -1,0 +1,17 @@
+"""DFR as published: ERM on the training images, then a new head on half of the validation images; the other half selects epochs.
+
+python -m jaxbed.main --config=configs/dfr_val.py
+python -m jaxbed.main --config=configs/dfr_val.py:colored_mnist --config.data.of.dir=FOLDER_OF_MNIST_IDX_FILES
+"""
+
+import dataclasses
+
+from configs import common
+from jaxbed.config import Train
+from jaxbed.data import held_out
+from jaxbed.methods import dfr
+
+
+def get_config(dataset: str = "shapes") -> Train:
+    cfg = common.build("DFR, held out", dfr.Config(), dataset)
+    return dataclasses.replace(cfg, data=held_out.Config(cfg.data))

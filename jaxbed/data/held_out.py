@@ -1,0 +1,56 @@
+"""A data set whose training images are a share of another's validation images: what methods that retrain on held-out images learn from.
+
+The rest of the validation images selects epochs; all other sets stay as they are. Images of each label and cue are divided alike.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jaxbed.data.source import Source
+from jaxbed.data.split import Split
+from jaxbed.data.stream import Images
+
+
+@dataclasses.dataclass
+class Config:
+    of: Any  # Config of a module in jaxbed.data
+    share: float = 0.5  # of the validation images that are trained on, above 0 and below 1
+    seed: int = 0  # of the choice
+
+    def open(self) -> Source:
+        """Raises ValueError where there is not one validation set, or nothing of it is left for either purpose."""
+        if not 0 < self.share < 1:
+            raise ValueError(f"data.share = {self.share}: take a number above 0 and below 1")
+        source = self.of.open()
+        names = [name for name, found in source.sets.items() if found.role == "val"]
+        if len(names) != 1:
+            raise ValueError(f"{source.name} has {len(names)} validation sets ({', '.join(names)}), and one is divided")
+        held = source.sets[names[0]]
+        chosen = divide(held.split, self.share, self.seed)
+        if chosen.all() or not chosen.any():
+            raise ValueError(f"data.share = {self.share} of {len(chosen)} validation images of {source.name} leaves nothing to divide")
+        sets = {**source.sets, names[0]: held._replace(split=pick(held.split, np.flatnonzero(~chosen)))}
+        facts = {**source.facts, "trained_on_validation_share": self.share, "held_out_seed": self.seed}
+        return dataclasses.replace(source, train=pick(held.split, np.flatnonzero(chosen)), sets=sets, facts=facts, parts=())
+
+
+def divide(split: Split, share: float, seed: int) -> np.ndarray:
+    """Which images are chosen, [n] bool: of each label and cue round(share · its images), but one where there is one."""
+    rng, chosen = np.random.default_rng(seed), np.zeros(len(split.label), bool)
+    for cell in np.unique(np.stack([split.label, split.cue]), axis=1).T:
+        rows = rng.permutation(np.flatnonzero((split.label == cell[0]) & (split.cue == cell[1])))
+        chosen[rows[: max(round(share * len(rows)), 1)]] = True
+    return chosen
+
+
+def pick(split: Split, rows: np.ndarray) -> Split:
+    """Some images of a split, read when they are asked for where the split's are."""
+    image = split.image
+    if isinstance(image, Images):
+        read = image.read
+        image = dataclasses.replace(image, read=lambda row: read(int(rows[row])), names=image.names[rows], skipped={})
+    else:
+        image = image[rows]
+    return Split(image, split.label[rows], split.cue[rows], split.name[rows])

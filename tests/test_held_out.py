@@ -1,0 +1,90 @@
+"""Training on a share of the validation images: what is divided, and what stays."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tiny
+
+from jaxbed import before, config, main, variants
+from jaxbed.data import colored_mnist, held_out
+from jaxbed.data.split import Split
+from jaxbed.data.stream import Images
+from jaxbed.methods import dfr
+
+WHOLE = dataclasses.replace(tiny.DATA, val_images=64, texture_correlation=0.5)
+
+
+@functools.cache
+def sources():
+    return WHOLE.open(), held_out.Config(WHOLE, 0.5, seed=3).open()
+
+
+def test_validation_images_are_divided_and_nothing_else_changes():
+    whole, half = sources()
+    parts = half.train.name, half.sets["val"].split.name
+    assert sorted(np.concatenate(parts)) == sorted(whole.sets["val"].split.name) and not set(parts[0]) & set(parts[1])
+    rows = {name: row for row, name in enumerate(whole.sets["val"].split.name)}
+    for split in (half.train, half.sets["val"].split):
+        order = [rows[name] for name in split.name]
+        for mine, theirs in zip(split, whole.sets["val"].split, strict=True):
+            np.testing.assert_array_equal(mine, theirs[order])
+    assert half.sets["val"].role == "val" and set(half.sets) == set(whole.sets)
+    assert all(half.sets[name].split.name.tolist() == whole.sets[name].split.name.tolist() for name in whole.sets if name != "val")
+    assert half.facts["trained_on_validation_share"] == 0.5 and half.class_names == whole.class_names
+
+
+def test_each_label_and_cue_is_divided_alike_by_the_seed():
+    label = np.repeat([0, 1, 1], [40, 9, 1]).astype(np.int32)
+    cue = np.repeat([0, 0, 1], [40, 9, 1]).astype(np.int32)
+    split = Split(np.zeros((50, 1, 1, 1), np.uint8), label, cue, np.arange(50).astype(str))
+    chosen = [held_out.divide(split, 0.25, seed) for seed in (0, 0, 1)]
+    for found in chosen:
+        assert [found[:40].sum(), found[40:49].sum(), found[49:].sum()] == [10, 2, 1]  # the only one of its kind is trained on
+    assert (chosen[0] == chosen[1]).all() and (chosen[0] != chosen[2]).any()
+
+
+def test_streamed_images_stay_unread():
+    read = []
+
+    def one(row):
+        read.append(row)
+        return np.full((2, 2, 3), row, np.uint8)
+
+    images = Images(one, np.array([f"{row}" for row in range(6)]), (2, 2))
+    split = Split(images, np.arange(6, dtype=np.int32), np.full(6, -1, np.int32), images.names)
+    picked = held_out.pick(split, np.array([4, 1]))
+    assert not read and picked.image.shape == (2, 2, 2, 3) and picked.name.tolist() == ["4", "1"]
+    found, taken = picked.image.take(np.array([1, 0]))
+    assert found[:, 0, 0, 0].tolist() == [1, 4] and taken.tolist() == [1, 0] and picked.image.names.tolist() == ["4", "1"]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5])
+def test_a_share_that_leaves_nothing_is_refused(share):
+    with pytest.raises(ValueError, match=f"data.share = {share}: take a number above 0 and below 1"):
+        held_out.Config(WHOLE, share).open()
+
+
+def test_single_images_of_their_kind_cannot_be_divided():
+    with pytest.raises(ValueError, match=r"data\.share = 0\.5 of 16 validation images of shapes leaves nothing to divide"):
+        held_out.Config(dataclasses.replace(WHOLE, val_images=16)).open()
+
+
+def test_what_comes_before_dfr_is_trained_on_the_whole_data_set(tmp_path):
+    data = held_out.Config(WHOLE)
+    cfg = tiny.mlp_config("dfr", data=data, epochs=1, sweep=("method.l1=0.0,0.1",), batch_size=8)
+    found = variants.open_all(cfg)
+    first = before.asked(cfg, found)
+    assert before.plan(cfg, first).data == WHOLE and before.places(cfg, first, found).tolist() == [0, 1, 0, 1]
+    assert main.run(cfg, tmp_path) == 0
+    assert config.load(tmp_path / "before").data == WHOLE and config.load(tmp_path).data == data
+    name, own, _ = variants.combine(cfg)[0]
+    assert (tmp_path / name / "responses" / "val" / "1.npz").is_file() and isinstance(own.method, dfr.Config)
+
+
+def test_the_configuration_of_held_out_dfr_survives_json():
+    from configs import dfr_val
+
+    cfg = dfr_val.get_config("colored_mnist")
+    assert config.from_dict(config.to_dict(cfg)) == cfg and isinstance(cfg.data.of, colored_mnist.Config)
