@@ -44,7 +44,7 @@ def source():
 def one_compilation(monkeypatch):
     """Every training and evaluation of one configuration shares its compiled functions."""
     for module in (train, evaluate):
-        monkeypatch.setattr(module, "assemble", lambda cfg, source, seeds: assembled(repr(cfg))(cfg, source, seeds))
+        monkeypatch.setattr(module, "assemble", lambda cfg, *rest: assembled(repr(cfg))(cfg, *rest))
     monkeypatch.setattr(evaluate, "pool", lambda program, *rest: pools(id(program))(program, *rest))
 
 
@@ -460,8 +460,8 @@ def poisoned(*places: int):
     """While entered, trainings that begin have an infinite learning rate in the seeds at these places."""
     real = train.start
 
-    def start(cfg, program, say):
-        run = real(cfg, program, say)
+    def start(cfg, program, *rest):
+        run = real(cfg, program, *rest)
         lr = np.asarray(run.state.hparams["lr"]).copy()
         lr[list(places)] = np.inf
         hparams = {**run.state.hparams, "lr": program.seeds.place(lr, "seed")}
