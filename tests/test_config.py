@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__", *OWN_DATA))
 COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar"}  # whose networks other settings have too
+LARGE = ("imagenet", "imagenet_biasbed", "noise")  # have the large network
 COMPILED = ("erm", "sagnet", "infodrop", "debiased")  # in the large network of imagenet and noise; tracing it takes seconds
 # refuse a setting whose network is an MLP
 NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc", "debiased"}
@@ -96,10 +97,10 @@ def shapes_of(tree):
 @pytest.mark.parametrize(
     ("stem", "dataset"),
     [
-        (stem, dataset)
+        pytest.param(stem, dataset, marks=pytest.mark.slow if dataset in LARGE and stem != "erm" else ())
         for stem in FILES
         for dataset in common.SETTINGS
-        if dataset not in ("imagenet", "imagenet_biasbed", "noise") or stem in COMPILED[: 2 if dataset != "noise" else None]
+        if dataset not in LARGE or stem in COMPILED[: 2 if dataset != "noise" else None]
         if dataset not in COMMON_NETS or stem in ("erm", "lff")
     ],
 )

@@ -13,7 +13,7 @@ from jaxbed.method import Info
 
 STEPS = 32
 # are trained on an MLP, which compiles in a fraction of the time
-ON_ANY_NET = ("lff", "disent", "end", "lnl", "hex", "mixup", "cutmix", "reweight", "resample", "groupdro", "lisa")
+ON_ANY_NET = ("lff", "disent", "end", "lnl", "hex", "rebias", "mixup", "cutmix", "reweight", "resample", "groupdro", "lisa")
 ON_ANY_NET += ("biasensemble", "biasensemble_disent", "jtt", "dfr", "softcon")
 
 

@@ -143,7 +143,7 @@ def test_groups_of_batch_norm_are_batches_of_their_own():
         resnet.Config(10, norm_groups=2).make(3, norm=style.permuted_norm)
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_devices_wait_for_each_other_once_a_step_where_each_has_its_groups(groups):
     cfg = tiny.train_config(net=resnet.Config(10, 4, "half", norm_groups=groups), seeds=1, mesh=parallel.Mesh(seed=1, data=2))
     made = tiny.program(cfg)
@@ -203,7 +203,10 @@ def products(monkeypatch):
     conv_module._rules.cache_clear()
 
 
-@pytest.mark.parametrize(("size", "stride", "side"), [(1, 1, 5), (1, 2, 6), (1, 2, 5), (3, 1, 6), (3, 2, 6), (3, 2, 7), (7, 2, 9)])
+@pytest.mark.parametrize(
+    ("size", "stride", "side"),
+    [(1, 1, 5), (1, 2, 6), (1, 2, 5), (3, 1, 6), (3, 2, 6), (3, 2, 7), pytest.param(7, 2, 9, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("shared", ["nothing", "images", "kernels"])
 def test_products_are_the_same_convolutions(products, size, stride, side, shared):
     """Outputs and gradients of three seeds, mapped, against XLA's own convolution, seed by seed."""
@@ -230,8 +233,9 @@ def test_products_are_the_same_convolutions(products, size, stride, side, shared
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("size", "side"), [(7, 12), (3, 8)])
-@pytest.mark.parametrize("form", ["dense", "product"])
+@pytest.mark.parametrize(
+    ("form", "size", "side"), [("dense", 7, 12), ("product", 3, 8), pytest.param("product", 7, 12, marks=pytest.mark.slow)]
+)
 def test_strided_convolutions_over_blocks_of_pixels_are_the_same(monkeypatch, form, size, side):
     """As on a GPU, for images of few channels."""
     monkeypatch.setattr(conv_module, "product_pays", lambda *_: form == "product")

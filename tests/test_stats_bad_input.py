@@ -128,7 +128,10 @@ def test_equal_scores_everywhere():
     assert "ALL_TIED" in {warning["code"] for warning in found.results["warnings"]}
 
 
-@pytest.mark.parametrize(("n", "m", "r"), [(2, 2, 1), (2, 2, 2), (2, 6, 1), (3, 2, 1), (3, 3, 2), (5, 1, 1), (1, 1, 1), (10, 3, 2)])
+@pytest.mark.parametrize(
+    ("n", "m", "r"),
+    [(2, 2, 1), (2, 2, 2), (2, 6, 1), (3, 2, 1), (3, 3, 2), (5, 1, 1), (1, 1, 1), pytest.param(10, 3, 2, marks=pytest.mark.slow)],
+)
 def test_the_smallest_tables_are_answered(tmp_path, capsys, n, m, r):
     rng = np.random.default_rng(n + m + r)
     lines = [f"a{a},{run},d{d},{rng.integers(0, 101)}" for a in range(n) for run in range(r) for d in range(m)]

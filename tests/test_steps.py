@@ -42,7 +42,7 @@ def fixed_draws(monkeypatch):
     return mix, put
 
 
-@pytest.mark.parametrize("variant", ["paper", "biasbed"])
+@pytest.mark.parametrize("variant", ["paper", pytest.param("biasbed", marks=pytest.mark.slow)])
 def test_sagnet_updates_what_its_equations_say(variant, fixed_draws):
     net = resnet.Config(depth=10, width=4, stem="half")
     config = sagnet.Config(variant=variant, clip_adv=0.001)  # small, so that the clipping shows
