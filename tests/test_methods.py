@@ -32,7 +32,10 @@ def trained(method: str):
     return program, runs
 
 
-@pytest.fixture(params=tiny.METHODS)
+ALIKE = ("sagnet_biasbed", "cutmix", "biasensemble_disent")  # are run when asked for: another variant is always
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in tiny.METHODS])
 def method(request):
     return request.param
 

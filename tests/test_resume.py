@@ -195,8 +195,8 @@ def uninterrupted(cfg, folders: pathlib.Path) -> pathlib.Path:
 # Stopped on request
 
 
-@pytest.mark.parametrize("method", ["erm", "sagnet", "lff"])  # each with a state of its own kind; the others' are erm's
-@pytest.mark.parametrize("step", [STEPS + 2, STEPS])
+# each with a state of its own kind; the others' are erm's
+@pytest.mark.parametrize(("method", "step"), [("erm", STEPS + 2), ("erm", STEPS), ("sagnet", STEPS + 2), ("lff", STEPS)])
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(folders, tmp_path, method, step):
     cfg = config(method)
     with calls_at(step, killed_by(signal.SIGTERM)):
