@@ -205,7 +205,8 @@ def test_dead_features_leave_everything_finite(name):
         (lnl.Config(), mlp.Config(()), "take at least one hidden layer"),
         (rebias.Config(weight=-1.0), NET, "method.weight = -1.0 is negative"),
         (rebias.Config(sigma=0.0), NET, "method.sigma = 0.0 is not above 0"),
-        (rebias.Config(biased_stride=0), NET, "method.biased_stride = 0: take 1"),
+        (rebias.Config(biased=rebias.BiasedNet(stride=0)), NET, "method.biased.stride = 0: take 1"),
+        (rebias.Config(biased=rebias.BiasedNet(dtype="half")), NET, "method.biased.dtype = 'half' is not one of float32, bfloat16, nor empty"),
         (rebias.Config(bandwidth="mean"), NET, "'mean' is not one of fixed, median"),
         (hex.Config(levels=1), NET, "method.levels = 1: take 2 or more"),
         (hex.Config(units=0), NET, "method.units = 0: take 1 or more"),
@@ -389,7 +390,7 @@ def test_median_width():
 
 def test_a_step_of_rebias_updates_the_biased_network_first():
     _, before, after, metrics = made("rebias")
-    parts, biased, data = features.cut(NET, CLASSES), rebias.biased_net(NET, CLASSES, 1), batch()
+    parts, biased, data = features.cut(NET, CLASSES), rebias.BiasedNet().make(NET, CLASSES), batch()
 
     def kernel(z):
         return jnp.exp(-((z[:, None] - z[None]) ** 2).sum(-1) / (2 * 0.5**2)) * (1 - jnp.eye(12))
@@ -420,7 +421,7 @@ def test_a_step_of_rebias_updates_the_biased_network_first():
 
 
 def test_the_biased_network_sees_pixels_alone():
-    image, net = batch()["image"], rebias.biased_net(NET, CLASSES, 1)
+    image, net = batch()["image"], rebias.BiasedNet().make(NET, CLASSES)
     params, stats = jax.jit(lambda: init_net(net, KEY, image))()
     shuffled = np.asarray(image).reshape(12, 36, 3)[:, np.random.default_rng(0).permutation(36)].reshape(image.shape)
     forward = jax.jit(lambda x: apply_net(net, params, stats, x, False)[0])
@@ -429,7 +430,7 @@ def test_the_biased_network_sees_pixels_alone():
 
 
 def test_with_a_stride_the_biased_network_skips_rows_and_columns():
-    image, net = batch()["image"], rebias.biased_net(NET, CLASSES, 2)
+    image, net = batch()["image"], rebias.BiasedNet(2).make(NET, CLASSES)
     params, stats = jax.jit(lambda: init_net(net, KEY, image))()
     seen = np.zeros(image.shape[1:3], bool)
     seen[::2, ::2] = True
@@ -438,8 +439,18 @@ def test_with_a_stride_the_biased_network_skips_rows_and_columns():
     assert (np.asarray(forward(image)) != np.asarray(forward(np.where(seen[None, ..., None], 9.0, image)))).any()
 
 
+@pytest.mark.parametrize("kind", ["mlp", "resnet"])
+def test_the_biased_network_may_have_another_dtype(kind):
+    image, exact = batch()["image"], rebias.BiasedNet().make(NETS[kind], CLASSES)
+    rounded = rebias.BiasedNet(dtype="bfloat16").make(NETS[kind], CLASSES)
+    params, stats = jax.jit(lambda: init_net(exact, KEY, image))()
+    one, other = (np.asarray(jax.jit(lambda net=net: apply_net(net, params, stats, image, False)[0][0])()) for net in (exact, rounded))
+    assert one.dtype == other.dtype == np.float32
+    assert 0 < np.abs(one - other).max() < 0.05 * np.abs(one).max()
+
+
 def test_beside_a_resnet_only_the_stem_sees_neighbours():
-    net = rebias.biased_net(NETS["resnet"], CLASSES, 1)
+    net = rebias.BiasedNet().make(NETS["resnet"], CLASSES)
     params, _ = jax.eval_shape(lambda: init_net(net, KEY, batch()["image"]))
     sizes = {jax.tree_util.keystr(path): leaf.shape[0] for path, leaf in jax.tree_util.tree_leaves_with_path(params) if leaf.ndim == 4}
     assert {name for name, size in sizes.items() if size > 1} == {"['trunk']['stem_conv']['kernel']"} and len(sizes) == 12

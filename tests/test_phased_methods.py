@@ -10,7 +10,7 @@ import tiny
 
 from jaxbed import losses
 from jaxbed.method import Info
-from jaxbed.methods import biasensemble, dfr, disent, erm, jtt, lff, softcon
+from jaxbed.methods import biasensemble, dfr, disent, erm, jtt, lff, rebias, softcon
 from jaxbed.models import mlp, simple_conv
 from jaxbed.optim import Optim
 
@@ -291,7 +291,7 @@ def test_g_is_trained_by_cross_entropy_and_asked_for_directions():
     first = softcon.Config().before(CFG, CLASSES)
     method, state = made(first.method, batch())
     _, metrics = method.step(state, batch(), KEY)
-    network = softcon.rebias.biased_net(NET, CLASSES, 1)
+    network = rebias.BiasedNet().make(NET, CLASSES)
     variables = {"params": state.params["biased"], "batch_stats": state.stats["biased"]}
     (_, logits), _ = network.apply(variables, batch()["image"], train=True, mutable=["batch_stats"])
     np.testing.assert_allclose(metrics["loss"], cross_entropy(logits).mean(), rtol=1e-5)
@@ -313,6 +313,7 @@ def test_g_is_trained_by_cross_entropy_and_asked_for_directions():
         (biasensemble.Config(epochs_before=0), "method.epochs_before = 0: must be at least 1"),
         (jtt.Config(epochs_before=0), "method.epochs_before = 0: must be at least 1"),
         (softcon.Config(epochs_before=0), "method.epochs_before = 0: must be at least 1, and is 80"),
+        (softcon.Config(biased=rebias.BiasedNet(0)), "method.biased.stride = 0: take 1"),
         (dfr.Config(epochs_before=-1), "method.epochs_before = -1 is negative"),
     ],
 )
@@ -332,7 +333,6 @@ def test_first_runs_that_cannot_be_are_refused(config, message):
         (softcon.Config(weight=-1.0), NET, "method.weight = -1.0 is negative"),
         (softcon.Config(tau=0.0), NET, "method.tau = 0.0 is not above 0"),
         (softcon.Config(ratio=0.5), NET, "method.ratio = 0.5: take 1 or more, or 0"),
-        (softcon.Config(biased_stride=0), NET, "method.biased_stride = 0: take 1"),
         (softcon.Config(contrastive=1), NET, "method.contrastive = 1: a contrast needs 2"),
         (softcon.Config(), mlp.Config(()), "leaves only its head"),
     ],

@@ -29,9 +29,30 @@ from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.models import features, resnet, simple_conv
 from jaxbed.models.conv import Conv
+from jaxbed.models.linear import DTYPES
 from jaxbed.optim import Optim
 
 LEAST = 1e-12  # median squared distance; of features that are nearly all the same it is 0
+
+
+@dataclasses.dataclass
+class BiasedNet:
+    """The network that is biased by design, and what it may cost."""
+
+    stride: int = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
+    dtype: str = ""  # of g's activations: float32 | bfloat16; empty: as net.dtype
+
+    def make(self, net: Any, classes: int) -> nn.Module:
+        """g beside `net`: image -> (features [B, F], logits [B, classes]). Beside a ResNet, strides are the ResNet's own."""
+        if self.stride < 1:
+            raise ValueError(f"method.biased.stride = {self.stride}: take 1, as the authors' code, or more")
+        if self.dtype not in ("", *DTYPES):
+            raise ValueError(f"method.biased.dtype = {self.dtype!r} is not one of {', '.join(DTYPES)}, nor empty, which is net.dtype")
+        dtype = self.dtype or net.dtype
+        if isinstance(net, resnet.Config):
+            net = dataclasses.replace(net, dtype=dtype)
+            return Biased(net.make(classes, conv=pointwise, last=net.parts - 1), features.cut(net, classes)["head"])
+        return Biased(**features.cut(simple_conv.Config(kernel=1, stride=self.stride, dtype=dtype), classes))
 
 
 @dataclasses.dataclass
@@ -42,7 +63,7 @@ class Config:
     weight_biased: float = 1.0  # of the dependence in g's loss, 0 or more
     sigma: float = 1.0  # of the kernels, above 0
     bandwidth: str = "fixed"  # fixed | median
-    biased_stride: int = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
+    biased: BiasedNet = dataclasses.field(default_factory=BiasedNet)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "ReBias compares features")
@@ -53,8 +74,6 @@ class Config:
             raise ValueError(f"method.sigma = {self.sigma} is not above 0; the authors' code has 1")
         if self.bandwidth not in ("fixed", "median"):
             raise ValueError(f"method.bandwidth = {self.bandwidth!r} is not one of fixed, median")
-        if self.biased_stride < 1:
-            raise ValueError(f"method.biased_stride = {self.biased_stride}: take 1, as the authors' code, or more")
         return _make(self, info, net, optim)
 
 
@@ -98,15 +117,8 @@ def pointwise(width: int, size: int, stride: int, name: str) -> nn.Module:
     return Conv(width, size if name == "stem_conv" else 1, stride, name=name)
 
 
-def biased_net(net: Any, classes: int, stride: int) -> nn.Module:
-    """The network that is biased by design, beside `net`; beside a ResNet, stride is the ResNet's own."""
-    if isinstance(net, resnet.Config):
-        return Biased(net.make(classes, conv=pointwise, last=net.parts - 1), features.cut(net, classes)["head"])
-    return Biased(**features.cut(simple_conv.Config(kernel=1, stride=stride, dtype=net.dtype), classes))
-
-
 def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
-    parts, biased = features.cut(net, info.classes), biased_net(net, info.classes, config.biased_stride)
+    parts, biased = features.cut(net, info.classes), config.biased.make(net, info.classes)
     transform, median = optim.transform(info), config.bandwidth == "median"
 
     def owned(params: PyTree) -> dict[str, PyTree]:

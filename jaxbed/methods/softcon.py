@@ -42,10 +42,10 @@ class BiasedByDesign:
 
     reads_bias: ClassVar[bool] = False
 
-    stride: int = 1
+    biased: rebias.BiasedNet
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        network = rebias.biased_net(net, info.classes, self.stride)
+        network = self.biased.make(net, info.classes)
 
         def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
             params, stats = init_net(network, key, batch["image"])
@@ -73,13 +73,13 @@ class Config:
     contrastive: int = 64  # images of every batch that are for the contrast
     tau: float = 0.07  # temperature, above 0
     ratio: float = 10.0  # where weights of drawing are cut, at least 1; 0: all images alike
-    biased_stride: int = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
+    biased: rebias.BiasedNet = dataclasses.field(default_factory=rebias.BiasedNet)
 
     def before(self, cfg: Train, classes: int) -> Before:
         features.require(cfg.net, "SoftCon compares features")
         if self.epochs_before < 1:
             raise ValueError(f"method.epochs_before = {self.epochs_before}: must be at least 1, and is 80 in the authors' code")
-        network = rebias.biased_net(cfg.net, classes, self.biased_stride)
+        network = self.biased.make(cfg.net, classes)
 
         def ask(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
             found, _ = apply_net(network, params["biased"], stats["biased"], image, False)[0]
@@ -88,14 +88,12 @@ class Config:
         def tables(said: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
             return {"biased_direction": said["biased_direction"][0]}
 
-        return Before("biased network", BiasedByDesign(self.biased_stride), self.epochs_before, ask, tables)
+        return Before("biased network", BiasedByDesign(self.biased), self.epochs_before, ask, tables)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "SoftCon compares features")
         if self.weight < 0:
             raise ValueError(f"method.weight = {self.weight} is negative: take 0 or more, 0.01 to 1 in the authors' code")
-        if self.biased_stride < 1:
-            raise ValueError(f"method.biased_stride = {self.biased_stride}: take 1, as the authors' code, or more")
         if self.tau <= 0:
             raise ValueError(f"method.tau = {self.tau} is not above 0; the authors' code has 0.07")
         if self.ratio != 0 and self.ratio < 1:
