@@ -80,8 +80,12 @@ def images(*shape, seed=1):
     return np.random.default_rng(seed).random((*shape, 3)).astype(np.float32)
 
 
-@pytest.mark.parametrize("sides", [pytest.param((16, 24), marks=pytest.mark.slow), (17, 21)])
-def test_both_halves_are_the_published_network(sides):
+@pytest.mark.parametrize(
+    ("sides", "backend"),
+    [((17, 21), "cpu"), ((17, 22), "gpu"), pytest.param((16, 24), "cpu", marks=pytest.mark.slow)],
+)
+def test_both_halves_are_the_published_network(monkeypatch, sides, backend):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)  # which decides the form of the first convolution
     encoder, decoder = both_states()
     network, params, image = Config(width=WIDTH), converted(), images(2, *sides)
     expected, found = encoded(encoder, image), network.maps(params, image)

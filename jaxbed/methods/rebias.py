@@ -47,7 +47,7 @@ class BiasedNet:
         if self.stride < 1:
             raise ValueError(f"method.biased.stride = {self.stride}: take 1, as the authors' code, or more")
         if self.dtype not in ("", *DTYPES):
-            raise ValueError(f"method.biased.dtype = {self.dtype!r} is not one of {', '.join(DTYPES)}, nor empty, which is net.dtype")
+            raise ValueError(f"method.biased.dtype = {self.dtype!r} is not one of {', '.join(DTYPES)}; empty is net.dtype")
         dtype = self.dtype or net.dtype
         if isinstance(net, resnet.Config):
             net = dataclasses.replace(net, dtype=dtype)
