@@ -13,8 +13,8 @@ the same command goes on; a finished method (OUT/<method>/done) is not run again
     table6.csv   Kruskal-Wallis test of the methods' unbiased accuracies, for each ratio
 
 --paper names a folder with the paper's tables (table2_table9_unbiased.csv with columns dataset, ratio_pct, method, mean, std, and
-table3_table10_bias_conflicting.csv, table4_tuning_criterion.csv, table6_kruskal_wallis.csv): they are then shown beside ours. Two means
-agree where they are at most two pooled standard deviations apart.
+table3_table10_bias_conflicting.csv, table4_tuning_criterion.csv, table6_kruskal_wallis.csv): they are then shown beside ours, whatever the
+case of their methods' names. Two means agree where they are at most two pooled standard deviations apart.
 """
 
 import argparse
@@ -102,7 +102,9 @@ def accuracies(scores: pd.DataFrame, metric: str, paper: pd.DataFrame | None) ->
     if paper is None:
         return table
     paper = paper[paper["dataset"] == "Colored MNIST"].rename(columns={"mean": "paper_mean", "std": "paper_std"})
-    table = table.merge(paper[["ratio_pct", "method", "paper_mean", "paper_std"]], on=["ratio_pct", "method"], how="left")
+    paper, keys = paper.assign(name=paper["method"].str.lower()), ["ratio_pct", "name"]
+    table = table.assign(name=table["method"].str.lower()).merge(paper[[*keys, "paper_mean", "paper_std"]], on=keys, how="left")
+    table = table.drop(columns="name")
     apart = (table["mean"] - table["paper_mean"]).abs() / ((table["std"] ** 2 + table["paper_std"] ** 2) / 2) ** 0.5
     return table.assign(stds_apart=apart, agrees=(apart <= AGREE).where(apart.notna()))
 

@@ -61,7 +61,7 @@ def test_a_mean_agrees_within_two_pooled_standard_deviations():
     mean, std = own.mean(), own.std(ddof=1)
     for factor, agrees in ((1.9, True), (2.1, False)):
         off = mean + factor * ((std**2 + 2.0**2) / 2) ** 0.5
-        ours = {"dataset": "Colored MNIST", "ratio_pct": 1.0, "method": "LfF", "mean": off, "std": 2.0}
+        ours = {"dataset": "Colored MNIST", "ratio_pct": 1.0, "method": "LFF", "mean": off, "std": 2.0}
         paper = pd.DataFrame([ours, {**ours, "dataset": "BFFHQ", "mean": mean}])
         table = reproduce.accuracies(found, "accuracy", paper)
         row = table[(table["method"] == "LfF") & (table["ratio_pct"] == 1)].iloc[0]
