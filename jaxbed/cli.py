@@ -21,7 +21,7 @@ def main() -> int:
 
         from jaxbed import main as whole
 
-        app.run(whole.main, argv=[f"{sys.argv[0]} train", *rest])
+        app.run(whole.main, argv=[f"{sys.argv[0]} train", *rest], flags_parser=whole.parse)
     if command == "eval":
         return evaluate(rest)
     if command == "sweep":

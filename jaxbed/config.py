@@ -61,6 +61,17 @@ def check(cfg: Train) -> None:
         raise ValueError("name is empty: tables need the algorithm's name")
 
 
+def look_up(cfg: Any, field: str, asked: str) -> Any:
+    """What a field, such as "optim.lr", holds. ValueError that begins with `asked` and names the fields there are where cfg lacks it."""
+    holder = cfg
+    for name in field.split("."):
+        known = [f.name for f in dataclasses.fields(holder)] if dataclasses.is_dataclass(holder) else []
+        if name not in known:
+            raise ValueError(f"{asked}: no field {name!r} among {', '.join(known) or 'those of a single value'}")
+        holder = getattr(holder, name)
+    return holder
+
+
 def to_dict(cfg: Any) -> Any:
     """Nested dictionaries, lists and scalars; each dataclass carries its qualified name under "is"."""
     if dataclasses.is_dataclass(cfg):

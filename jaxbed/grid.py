@@ -6,6 +6,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, Any
 
+from jaxbed import config
 from jaxbed.config import Train
 
 if TYPE_CHECKING:
@@ -41,12 +42,7 @@ def look_up(field: str, cfg: Train) -> Any:
         raise ValueError(f"--grid {field}: {', '.join(FIXED)} are not tuned; see --seeds and --trials")
     if part == "data" and rest in getattr(cfg.data, "varies", ()):
         raise ValueError(f"--grid {field}: that is the data. To tune on each by itself give --config.sweep='(\"{field}=...\",)'")
-    holder = cfg
-    for name in field.split("."):
-        known = [f.name for f in dataclasses.fields(holder)] if dataclasses.is_dataclass(holder) else []
-        if name not in known:
-            raise ValueError(f"--grid {field}: no field {name!r} among {', '.join(known) or 'those of a single value'}")
-        holder = getattr(holder, name)
+    holder = config.look_up(cfg, field, f"--grid {field}")
     if dataclasses.is_dataclass(holder):
         raise ValueError(f"--grid {field}: name one of its fields, {', '.join(f.name for f in dataclasses.fields(holder))}")
     return holder

@@ -3,8 +3,10 @@
 python -m jaxbed.main --config=configs/sagnet.py [--workdir=DIR] [--config.seeds=10 --config.optim.lr=0.05 ...]
 """
 
+import contextlib
 import pathlib
 import sys
+from collections.abc import Iterator
 
 from absl import app, flags
 from ml_collections import config_flags
@@ -15,6 +17,31 @@ CONFIG = config_flags.DEFINE_config_file(
     "config", help_string="Python file with get_config(); FILE.py:DATASET picks the data set.", lock_config=True
 )
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the run is kept. Default: runs/<config file>-<data set>. The same command resumes.")
+
+
+@contextlib.contextmanager
+def named_fields(argv: list[str]) -> Iterator[None]:
+    """Within it, parsing a command line with a field that the configuration lacks raises ValueError, which names those that it has."""
+    try:
+        yield
+    except KeyError:  # ml_collections'
+        values, alone = flags.FlagValues(), [word for word in argv if not word.startswith("--config.")]
+        found = config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=alone)
+        values(alone, known_only=True)
+        for word in argv:
+            if word.startswith("--config."):
+                config.look_up(found.value, word.removeprefix("--config.").partition("=")[0], word)
+        raise
+
+
+def parse(argv: list[str]) -> list[str]:
+    """The command line's flags; returns the other words. What cannot be is told, and ends the program."""
+    try:
+        with named_fields(argv):
+            return app.parse_flags_with_usage(argv)
+    except ValueError as error:
+        print(f"jaxbed: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def main(argv: list[str]) -> None:
@@ -69,4 +96,4 @@ def run(cfg: config.Train, workdir: pathlib.Path) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=parse)

@@ -112,8 +112,10 @@ def read(words: list[str]) -> tuple["Train", pathlib.Path]:
 
     from jaxbed import main as whole
 
+    command = ["jaxbed sweep", *words]
     try:
-        flags.FLAGS(["jaxbed sweep", *words])
+        with whole.named_fields(command):
+            flags.FLAGS(command)
     except flags.Error as error:
         raise ValueError(error) from error
     if whole.CONFIG.value is None:
