@@ -27,14 +27,14 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from jaxbed import before, config, decisions, parallel, train
+from jaxbed import config, decisions, parallel, train
 from jaxbed.checkpoint import Store
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log
-from jaxbed.program import Program, assemble, snapshot
-from jaxbed.variants import Variant, one
+from jaxbed.program import Program, snapshot
+from jaxbed.variants import Variant
 
 PyTree = Any
 THREADS = 8  # that load checkpoints, and compress and write answers
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
     folder: pathlib.Path  # of its responses
     sets: dict[str, EvaluationSet]
-    program: Program  # of its seeds alone
+    seeds: parallel.Seeds  # its own
     pools: list["Pool"]
 
 
@@ -98,17 +98,19 @@ def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdi
         if variant.name:
             config.save(variant.cfg, workdir / variant.name / "config.json")
         if id(variant.source) not in ready:
-            own = alone(cfg, variant, program.seeds, workdir) if len(variants) > 1 else program
-            ready[id(variant.source)] = own, pool(own, variant.source, sets, cfg.eval.batch_size)
+            own = of_variant(cfg, program.seeds)
+            ready[id(variant.source)] = own, pool(program.method.predict, own, variant.source, sets, cfg.eval.batch_size)
         parts.append(Part(folder, sets, *ready[id(variant.source)]))
     return parts
 
 
-def alone(cfg: config.Train, variant: Variant, whole: parallel.Seeds, workdir: pathlib.Path) -> Program:
-    """What runs the seeds of one variant, laid over the same devices."""
-    mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
-    found = one(variant.cfg, variant.source)
-    return assemble(cfg, found, parallel.Seeds(cfg.seeds, cfg.first_seed, mesh), before.tables(cfg, found, workdir))
+def of_variant(cfg: config.Train, whole: parallel.Seeds) -> parallel.Seeds:
+    """The seeds of one variant, laid over the same devices as all."""
+    if whole.size == cfg.seeds:
+        return whole
+    return parallel.Seeds(
+        cfg.seeds, cfg.first_seed, dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
+    )
 
 
 def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
@@ -144,15 +146,16 @@ class Pool(NamedTuple):
     streamed: bool
 
 
-def pool(program: Program, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
+def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
+    """Everything that answers the sets; predict is a method's."""
     groups: dict[tuple, list[str]] = {}
     for name, (split, _, decision) in sets.items():
         groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images)), []).append(name)
     pools = []
     for (_, decision, streamed), names in groups.items():
         sizes = [len(sets[name].split.label) for name in names]
-        read = blocks(program.seeds, [sets[name].split.image for name in names], batch_size)
-        pools.append(Pool(names, sizes, read, program.seeds.over(_answers(program, source, decision), shared=(2,)), streamed))
+        read = blocks(seeds, [sets[name].split.image for name in names], batch_size)
+        pools.append(Pool(names, sizes, read, seeds.over(_answers(predict, source, decision), shared=(2,)), streamed))
     return pools
 
 
@@ -176,12 +179,12 @@ def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[
     yield from stream.ahead(found, 1)
 
 
-def _answers(program: Program, source: Source, rule: str):
+def _answers(predict: Callable, source: Source, rule: str) -> Callable:
     decide = decisions.named(rule)
 
     def answers(params, stats, images):  # one seed: images [steps, B, H, W, C] -> [steps, B] int32
         def one(batch):
-            logits = program.method.predict(params, stats, source.scale(batch))
+            logits = predict(params, stats, source.scale(batch))
             return jnp.where(jnp.isfinite(logits).all(-1), decide(logits), -1)
 
         return jax.lax.map(one, images)
@@ -206,7 +209,7 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
     """Writes what all seeds answer with the weights of each epoch's checkpoint."""
     started, images, written = time.monotonic(), 0, []
     for i, part in enumerate(parts):
-        seeds, own = part.program.seeds, [loaded.weights for loaded in group]
+        seeds, own = part.seeds, [loaded.weights for loaded in group]
         if len(parts) > 1:
             own = [seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed") for weights in own]
         for each in part.pools:

@@ -12,7 +12,7 @@ from jaxbed.before import FILE, FOLDER, Before, asked, plan
 from jaxbed.data.source import Source
 from jaxbed.log import Log
 from jaxbed.method import Info
-from jaxbed.program import Program, assemble, snapshot, steps_per_epoch
+from jaxbed.program import assemble, snapshot, steps_per_epoch
 from jaxbed.variants import Variant, open_all
 
 PyTree = Any
@@ -67,16 +67,15 @@ def ask(own: config.Train, first: Before, variants: list[Variant], folder: pathl
     weights = train.stores(folder, whole.seeds.size, log)[1].load(own.epochs, snapshot(whole.abstract))
     if not np.asarray(weights["alive"]).all():
         raise ValueError(f"{own.name}: a network became non-finite: lower optim.lr (now {own.optim.lr}), delete {folder} and start again")
-    said = []
+    said, seeds = [], evaluate.of_variant(own, whole.seeds)
     for place, variant in enumerate(variants):
-        program = evaluate.alone(own, variant, whole.seeds, folder) if len(variants) > 1 else whole
-        of_variant = slice(place * own.seeds, (place + 1) * own.seeds)
-        mine = program.seeds.place(jax.tree.map(lambda x, s=of_variant: x[s], weights), "seed")
-        said.append(_say(program, variant.source, first, mine, own.eval.batch_size))
+        members = slice(place * own.seeds, (place + 1) * own.seeds)
+        mine = seeds.place(jax.tree.map(lambda x, s=members: x[s], weights), "seed")
+        said.append(_say(seeds, variant.source, first, mine, own.eval.batch_size))
     return jax.tree.map(lambda *parts: np.concatenate(parts).reshape(-1, first.nets, *parts[0].shape[1:]), *said)
 
 
-def _say(program: Program, source: Source, first: Before, weights: PyTree, batch_size: int) -> dict[str, np.ndarray]:
+def _say(seeds: parallel.Seeds, source: Source, first: Before, weights: PyTree, batch_size: int) -> dict[str, np.ndarray]:
     """{name: [S, N, ...]}: what every network says of every training image, as it is without augmentation."""
     images, label = source.train.image, source.train.label
 
@@ -84,12 +83,12 @@ def _say(program: Program, source: Source, first: Before, weights: PyTree, batch
         return jax.lax.map(lambda batch: first.ask(params, stats, source.scale(batch[0]), batch[1]), (block, labels))
 
     said, row = [], 0
-    answer = program.seeds.over(one, shared=(2, 3))
-    for block in evaluate.blocks(program.seeds, [images], batch_size)():
+    answer = seeds.over(one, shared=(2, 3))
+    for block in evaluate.blocks(seeds, [images], batch_size)():
         steps, batch = block.shape[:2]
         labels = label[np.arange(row, row + steps * batch) % len(label)].reshape(steps, batch)
         row += steps * batch
-        said.append(jax.device_get(answer(weights["params"], weights["stats"], block, program.seeds.place(labels, None, "data"))))
+        said.append(jax.device_get(answer(weights["params"], weights["stats"], block, seeds.place(labels, None, "data"))))
 
     def joined(*parts: np.ndarray) -> np.ndarray:
         flat = np.concatenate([part.reshape(part.shape[0], -1, *part.shape[3:]) for part in parts], axis=1)

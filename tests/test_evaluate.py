@@ -295,7 +295,8 @@ def untrained(cfg, source, workdir) -> None:
 
 
 def pooled(cfg, source) -> list[list[str]]:
-    return [pool.names for pool in evaluate.pool(tiny.program(cfg, source), source, source.sets, cfg.eval.batch_size)]
+    program = tiny.program(cfg, source)
+    return [pool.names for pool in evaluate.pool(program.method.predict, program.seeds, source, source.sets, cfg.eval.batch_size)]
 
 
 def enlarge(evaluation_set: EvaluationSet) -> EvaluationSet:

@@ -43,9 +43,8 @@ def source():
 @pytest.fixture(autouse=True)
 def one_compilation(monkeypatch):
     """Every training and evaluation of one configuration shares its compiled functions."""
-    for module in (train, evaluate):
-        monkeypatch.setattr(module, "assemble", lambda cfg, *rest: assembled(repr(cfg))(cfg, *rest))
-    monkeypatch.setattr(evaluate, "pool", lambda program, *rest: pools(id(program))(program, *rest))
+    monkeypatch.setattr(train, "assemble", lambda cfg, *rest: assembled(repr(cfg))(cfg, *rest))
+    monkeypatch.setattr(evaluate, "pool", lambda predict, *rest: pools(predict)(predict, *rest))
 
 
 def once(function):
@@ -74,7 +73,7 @@ real_pool = evaluate.pool
 
 
 @functools.cache
-def pools(_program):
+def pools(_predict):
     return once(real_pool)
 
 

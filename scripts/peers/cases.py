@@ -216,7 +216,9 @@ def passes(case: Case) -> tuple[list[tuple], Callable[[], float]]:
     seeds = case.seeds[0]
     together, alone = (assemble(case._replace(rows=case.batch), "erm", n, val_images=case.rows) for n in (seeds, 1))
     state = train.start(together.cfg, together.program).state
-    pools = [evaluate.pool(ready.program, ready.source, {"val": ready.source.sets["val"]}, case.batch)[0] for ready in (together, alone)]
+    pools = []
+    for made, source in ((ready.program, ready.source) for ready in (together, alone)):
+        pools += evaluate.pool(made.method.predict, made.seeds, source, {"val": source.sets["val"]}, case.batch)
     singles = [alone.program.seeds.place(jax.tree.map(lambda x, s=s: np.asarray(x[s : s + 1]), state), "seed") for s in range(seeds)]
     answers: dict[str, list] = {}
 
