@@ -91,16 +91,15 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
 
 def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdir: pathlib.Path) -> list[Part]:
     """Writes down what the answers will mean, and brings the images to the devices: once where variants share them."""
-    parts, ready = [], {}
+    seeds, parts, ready = of_variant(cfg, program.seeds), [], {}
     for variant in variants:
         sets, folder = chosen(cfg, variant.source), workdir / variant.name / "responses"
         describe(folder, variant.source, sets)
         if variant.name:
             config.save(variant.cfg, workdir / variant.name / "config.json")
         if id(variant.source) not in ready:
-            own = of_variant(cfg, program.seeds)
-            ready[id(variant.source)] = own, pool(program.method.predict, own, variant.source, sets, cfg.eval.batch_size)
-        parts.append(Part(folder, sets, *ready[id(variant.source)]))
+            ready[id(variant.source)] = pool(program.method.predict, seeds, variant.source, sets, cfg.eval.batch_size)
+        parts.append(Part(folder, sets, seeds, ready[id(variant.source)]))
     return parts
 
 
@@ -108,9 +107,8 @@ def of_variant(cfg: config.Train, whole: parallel.Seeds) -> parallel.Seeds:
     """The seeds of one variant, laid over the same devices as all."""
     if whole.size == cfg.seeds:
         return whole
-    return parallel.Seeds(
-        cfg.seeds, cfg.first_seed, dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
-    )
+    mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
+    return parallel.Seeds(cfg.seeds, cfg.first_seed, mesh)
 
 
 def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:

@@ -124,6 +124,19 @@ def from_loss(
     return Method(init, step, predict)
 
 
+def single(net: nn.Module) -> tuple[Callable, Callable]:
+    """(init_nets, predict) of a method whose only network is "net"."""
+
+    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
+        params, stats = init_net(net, key, batch["image"])
+        return {"net": params}, {"net": stats}
+
+    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        return apply_net(net, params["net"], stats["net"], image, False)[0]
+
+    return init_nets, predict
+
+
 def from_net(
     net: nn.Module,
     transform: Callable[[dict[str, jax.Array]], optax.GradientTransformation],
@@ -136,9 +149,7 @@ def from_net(
     they read instead, where many small draws would cost time; they are identities without them.
     """
 
-    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
-        params, stats = init_net(net, key, batch["image"])
-        return {"net": params}, {"net": stats}
+    init_nets, predict = single(net)
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
         dropout_key, draw_key = jax.random.split(key)
@@ -148,8 +159,5 @@ def from_net(
         value = losses.cross_entropy(logits, batch["label"]).mean()
         metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
         return value, ({"net": stats}, state.memory, metrics)
-
-    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
-        return apply_net(net, params["net"], stats["net"], image, False)[0]
 
     return from_loss(init_nets, loss, transform, hparams, predict)

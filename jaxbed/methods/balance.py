@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxbed import losses
 from jaxbed.groups import Groups, reads_bias
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, init_net
+from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
 from jaxbed.optim import Optim
 
 
@@ -42,10 +42,7 @@ class Reweight:
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         groups, network = Groups(self.groups, info.classes), net.make(info.classes)
-
-        def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
-            params, stats = init_net(network, key, batch["image"])
-            return {"net": params}, {"net": stats}
+        init_nets, predict = single(network)
 
         def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
             rngs = dict(zip(("dropout", "noise"), jax.random.split(key), strict=True))
@@ -53,9 +50,6 @@ class Reweight:
             value = (batch["group_weight"] * losses.cross_entropy(logits, batch["label"])).mean()
             metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
             return value, ({"net": stats}, state.memory, metrics)
-
-        def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
-            return apply_net(network, params["net"], stats["net"], image, False)[0]
 
         def rows(label: np.ndarray, bias: np.ndarray | None) -> dict[str, np.ndarray]:
             return {"group_weight": groups.weights(label, bias)}

@@ -23,7 +23,7 @@ import numpy as np
 
 from jaxbed import losses
 from jaxbed.groups import Groups, reads_bias
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.optim import Optim
 
 
@@ -57,9 +57,7 @@ def raised(log_q: jax.Array, loss: jax.Array, size: jax.Array, eta: jax.Array | 
 
 
 def _make(config: Config, groups: Groups, info: Info, network: Any, optim: Optim) -> Method:
-    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
-        params, stats = init_net(network, key, batch["image"])
-        return {"net": params}, {"net": stats}
+    init_nets, predict = single(network)
 
     def memory() -> PyTree:
         return {"log_q": jnp.full(groups.number, -math.log(groups.number)), "size": jnp.zeros(groups.number)}
@@ -79,9 +77,6 @@ def _make(config: Config, groups: Groups, info: Info, network: Any, optim: Optim
             "largest_q": jnp.exp(log_q.max()),
         }
         return value, ({"net": stats}, {"log_q": log_q, "size": size}, metrics)
-
-    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
-        return apply_net(network, params["net"], stats["net"], image, False)[0]
 
     def rows(label: np.ndarray, bias: np.ndarray | None) -> dict[str, np.ndarray]:
         return {"group_size": groups.sizes(label, bias)}

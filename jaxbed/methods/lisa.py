@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from jaxbed import losses, pairs
 from jaxbed.groups import Groups
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.optim import Optim
 
 
@@ -56,9 +56,7 @@ def partners(key: jax.Array, label: jax.Array, bias: jax.Array, within_label: ja
 
 
 def _make(config: Config, info: Info, network: Any, optim: Optim) -> Method:
-    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
-        params, stats = init_net(network, key, batch["image"])
-        return {"net": params}, {"net": stats}
+    init_nets, predict = single(network)
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
         coin_key, partner_key, weight_key, dropout_key, noise_key = jax.random.split(key, 5)
@@ -73,8 +71,5 @@ def _make(config: Config, info: Info, network: Any, optim: Optim) -> Method:
         answer = logits.argmax(-1)
         accuracy = (weight * (answer == own) + (1 - weight) * (answer == other)).mean()
         return value, ({"net": stats}, state.memory, {"loss": value, "accuracy": accuracy, "mixed": found.mean()})
-
-    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
-        return apply_net(network, params["net"], stats["net"], image, False)[0]
 
     return from_loss(init_nets, loss, optim.transform(info), optim.hparams(), predict)

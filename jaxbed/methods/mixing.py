@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbed import losses, pairs
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, init_net
+from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
 from jaxbed.optim import Optim
 
 
@@ -90,9 +90,7 @@ def _draw(key: jax.Array, image: jax.Array, alpha: float) -> tuple[jax.Array, ja
 def _make(mix: Callable[[jax.Array, jax.Array], Mixed], info: Info, net: Any, optim: Optim) -> Method:
     network = net.make(info.classes)
 
-    def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
-        params, stats = init_net(network, key, batch["image"])
-        return {"net": params}, {"net": stats}
+    init_nets, predict = single(network)
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
         dropout_key, mix_key = jax.random.split(key)
@@ -105,8 +103,5 @@ def _make(mix: Callable[[jax.Array, jax.Array], Mixed], info: Info, net: Any, op
 
         value = of_both(losses.cross_entropy)
         return value, ({"net": stats}, state.memory, {"loss": value, "accuracy": of_both(losses.accuracy)})
-
-    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
-        return apply_net(network, params["net"], stats["net"], image, False)[0]
 
     return from_loss(init_nets, loss, optim.transform(info), optim.hparams(), predict)
