@@ -33,15 +33,15 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from data_prep import paintings
+from data_prep.paintings import SIDE, UNREADABLE
 from jaxbed.data import decode, pictures, records, stream
 from jaxbed.data.stream import Images
 
-SIDE = 224
 SEED = 49809
 PUBLISHED = {"styles": 79_395, "val": 50_000, "train": 1_281_167, "seed": SEED, "alpha": 1.0, "width": 64, "stages": 4}
 REPORT_S = 10.0
 VERIFIED = 16  # pictures that --verify makes again
-UNREADABLE = (OSError, ValueError, SyntaxError)  # the last: Pillow's for a broken PNG
 
 
 def draw(styles: int, val: int, train: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
@@ -52,62 +52,6 @@ def draw(styles: int, val: int, train: int, seed: int = SEED) -> tuple[np.ndarra
     """
     drawn = np.random.RandomState(seed).randint(0, styles, size=val + train)
     return drawn[:val], drawn[val:]
-
-
-# Paintings
-
-
-def prepare_styles(source: pathlib.Path, folder: pathlib.Path, threads: int) -> tuple[list[str], dict[str, str]]:
-    """(names of the paintings that are used, sorted; reasons by name of those that are not). Prepared ones are written to `folder`.
-
-    What is there is not made again. Several processes may do this at once. Where `source` is `folder`, all is there.
-    """
-    if not source.is_dir():
-        raise FileNotFoundError(f"{source} is no folder of paintings: unpack train.zip of Kaggle's painter-by-numbers there")
-    names = sorted(entry.name for entry in os.scandir(source) if entry.is_file() and not entry.name.startswith("."))
-    if source.resolve() == folder.resolve():
-        return names, {}
-    folder.mkdir(parents=True, exist_ok=True)
-    excluded, begun = {}, time.monotonic()
-
-    def one(name: str) -> None:
-        from PIL import Image
-
-        if (folder / name).is_file():
-            return
-        try:
-            partial = folder / f".{os.getpid()}.{name}"
-            style_square(source / name).save(partial)
-            os.replace(partial, folder / name)
-        except (*UNREADABLE, Image.DecompressionBombError) as error:
-            if getattr(error, "errno", None):  # the disk's fault, e.g. that it is full, and not the painting's
-                raise
-            excluded[name] = str(error)
-
-    with ThreadPoolExecutor(threads) as pool:
-        reported = begun
-        for done, _ in enumerate(pool.map(one, names), 1):
-            if time.monotonic() - reported > REPORT_S:
-                reported = time.monotonic()
-                print(f"paintings: {done:,} of {len(names):,}, {done / (reported - begun):,.0f} a second", flush=True)
-    return [name for name in names if name not in excluded], dict(sorted(excluded.items()))
-
-
-def style_square(path: pathlib.Path) -> Any:
-    """A painting as a Pillow picture of 224 x 224 pixels. Raises ValueError or OSError."""
-    from PIL import Image
-
-    with Image.open(path) as picture:
-        picture = picture.convert("RGB")
-        width, height = picture.size
-        side = min(width, height)
-        if side < SIDE:
-            raise ValueError(f"{height} x {width} pixels, and no side may be below {SIDE}")
-        left, top = (width - side) // 2, (height - side) // 2
-        return picture.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-
-
-# Pictures
 
 
 class Work(NamedTuple):
@@ -126,14 +70,14 @@ def open_places(places: dict[str, str]) -> dict[str, Images]:
     return {split: pictures.open_place(place, pictures.Size(SIDE, 256)).images for split, place in places.items() if place}
 
 
-def assign(splits: dict[str, Images], paintings: list[pathlib.Path], seed: int) -> Work:
+def assign(splits: dict[str, Images], styles: list[pathlib.Path], seed: int) -> Work:
     """Every picture with its output and its painting. Raises ValueError for names that would be written to one file."""
     outputs = [f"{split}/{pathlib.PurePath(name).with_suffix('.png')}" for split, images in splits.items() for name in images.names]
     if len(set(outputs)) < len(outputs):
         twice = next(name for name in outputs if outputs.count(name) > 1)
         raise ValueError(f"two pictures would be written to {twice}: names must differ in more than their endings")
-    drawn = draw(len(paintings), *(len(splits.get(split, ())) for split in ("val", "train")), seed)
-    return Work(stream.join(list(splits.values())).read, outputs, [paintings[i] for i in np.concatenate(drawn)])
+    drawn = draw(len(styles), *(len(splits.get(split, ())) for split in ("val", "train")), seed)
+    return Work(stream.join(list(splits.values())).read, outputs, [styles[i] for i in np.concatenate(drawn)])
 
 
 def make_stylize(config: Any, params: Any, alpha: float) -> Callable[[np.ndarray, np.ndarray], Any]:
@@ -275,7 +219,7 @@ def begin(asked: argparse.Namespace) -> tuple[Work, Callable]:
     config = style_network.Config(asked.weights, asked.width, asked.stages, asked.dtype)
     stylize = make_stylize(config, config.load(), asked.alpha)
     splits = open_places({"val": asked.val, "train": asked.train})
-    names, excluded = prepare_styles(asked.styles, asked.target / "paintings", asked.threads)
+    names, excluded = paintings.prepare(asked.styles, asked.target / "paintings", asked.threads)
     for name, reason in excluded.items():
         print(f"painting left out: {name} ({reason})")
     print(f"{len(names):,} paintings, {len(excluded)} left out")

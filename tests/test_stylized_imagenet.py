@@ -103,16 +103,16 @@ def test_paintings_are_cut_to_the_central_square_and_averaged_down(tmp_path):
     rng = np.random.default_rng(0)
     wide = rng.integers(0, 256, (SIDE, 301, 3), np.uint8)
     Image.fromarray(wide).save(tmp_path / "wide.png")
-    np.testing.assert_array_equal(np.asarray(script.style_square(tmp_path / "wide.png")), wide[:, 38 : 38 + SIDE])
+    np.testing.assert_array_equal(np.asarray(script.paintings.square(tmp_path / "wide.png")), wide[:, 38 : 38 + SIDE])
     fine = np.indices((2 * SIDE, 2 * SIDE)).sum(0) % 2 * np.uint8(255)  # every second pixel black: grey, unless pixels are dropped
     Image.fromarray(fine.astype(np.uint8)).save(tmp_path / "fine.png")
-    grey = np.asarray(script.style_square(tmp_path / "fine.png"))
+    grey = np.asarray(script.paintings.square(tmp_path / "fine.png"))
     assert grey.shape == (SIDE, SIDE, 3) and np.abs(grey[4:-4, 4:-4].astype(int) - 127.5).max() < 1
 
 
 def test_paintings_that_cannot_be_used_are_named(source, tmp_path, capsys):
     folder = tmp_path / "paintings"
-    names, excluded = script.prepare_styles(source / "paintings", folder, threads=2)
+    names, excluded = script.paintings.prepare(source / "paintings", folder, threads=2)
     assert names == ["1.png", "10.jpg", "2.jpg", "3.jpg"] and list(excluded) == ["4.jpg", "5.jpg", "notes.txt"]
     assert excluded["4.jpg"] == "900 x 223 pixels, and no side may be below 224"
     assert sorted(path.name for path in folder.iterdir()) == names
@@ -120,11 +120,11 @@ def test_paintings_that_cannot_be_used_are_named(source, tmp_path, capsys):
         assert prepared.size == (SIDE, SIDE) and prepared.format == "JPEG"
     times = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     (folder / "3.jpg").unlink()
-    assert script.prepare_styles(source / "paintings", folder, threads=2) == (names, excluded)
+    assert script.paintings.prepare(source / "paintings", folder, threads=2) == (names, excluded)
     assert [path.name for path, time in times.items() if path.stat().st_mtime_ns != time] == ["3.jpg"]
-    assert script.prepare_styles(folder, folder, threads=2) == (names, {})
+    assert script.paintings.prepare(folder, folder, threads=2) == (names, {})
     with pytest.raises(FileNotFoundError, match="is no folder of paintings: unpack"):
-        script.prepare_styles(tmp_path / "nowhere", folder, threads=1)
+        script.paintings.prepare(tmp_path / "nowhere", folder, threads=1)
 
 
 def test_a_full_disk_is_no_fault_of_the_paintings(source, tmp_path, monkeypatch, capsys):

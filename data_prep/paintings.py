@@ -1,0 +1,61 @@
+"""The paintings of Stylized-ImageNet: which are used, and as which squares they are stored."""
+
+import os
+import pathlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+SIDE = 224
+REPORT_S = 10.0
+UNREADABLE = (OSError, ValueError, SyntaxError)  # the last: Pillow's for a broken PNG
+
+
+def prepare(source: pathlib.Path, folder: pathlib.Path, threads: int) -> tuple[list[str], dict[str, str]]:
+    """(names of the paintings that are used, sorted; reasons by name of those that are not). Prepared ones are written to `folder`.
+
+    What is there is not made again. Several processes may do this at once. Where `source` is `folder`, all is there.
+    """
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source} is no folder of paintings: unpack train.zip of Kaggle's painter-by-numbers there")
+    names = sorted(entry.name for entry in os.scandir(source) if entry.is_file() and not entry.name.startswith("."))
+    if source.resolve() == folder.resolve():
+        return names, {}
+    folder.mkdir(parents=True, exist_ok=True)
+    excluded, begun = {}, time.monotonic()
+
+    def one(name: str) -> None:
+        from PIL import Image
+
+        if (folder / name).is_file():
+            return
+        try:
+            partial = folder / f".{os.getpid()}.{name}"
+            square(source / name).save(partial)
+            os.replace(partial, folder / name)
+        except (*UNREADABLE, Image.DecompressionBombError) as error:
+            if getattr(error, "errno", None):  # the disk's fault, e.g. that it is full, and not the painting's
+                raise
+            excluded[name] = str(error)
+
+    with ThreadPoolExecutor(threads) as pool:
+        reported = begun
+        for done, _ in enumerate(pool.map(one, names), 1):
+            if time.monotonic() - reported > REPORT_S:
+                reported = time.monotonic()
+                print(f"paintings: {done:,} of {len(names):,}, {done / (reported - begun):,.0f} a second", flush=True)
+    return [name for name in names if name not in excluded], dict(sorted(excluded.items()))
+
+
+def square(path: pathlib.Path) -> Any:
+    """A painting as a Pillow picture of 224 x 224 pixels. Raises ValueError or OSError."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        picture = picture.convert("RGB")
+        width, height = picture.size
+        side = min(width, height)
+        if side < SIDE:
+            raise ValueError(f"{height} x {width} pixels, and no side may be below {SIDE}")
+        left, top = (width - side) // 2, (height - side) // 2
+        return picture.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
