@@ -36,6 +36,7 @@ class Before(NamedTuple):
     tables: Tables | None = None  # of one seed: ({name: [nets, N, ...]} that they said, label [N], say) -> {name: [N, ...]} for its batches
     nets: int = 1  # for every seed of the main run
     start: bool = False  # the main run starts from these networks, and asks them nothing
+    other_net: bool = False  # they are networks of another kind, which a file of weights to start from does not fit
 
 
 def asked(cfg: config.Train, variants: list[Variant]) -> Before | None:
@@ -54,7 +55,7 @@ def plan(cfg: config.Train, first: Before) -> config.Train:
         seeds=cfg.seeds * first.nets,
         first_seed=FIRST_SEED + cfg.first_seed * first.nets,
         sweep=tuple(entry for entry in cfg.sweep if not entry.startswith("method.")),  # for other numbers of the method: the same networks
-        init_from=cfg.init_from if cfg.init_from.endswith(initial.ENDINGS) else "",
+        init_from=cfg.init_from if cfg.init_from.endswith(initial.ENDINGS) and not first.other_net else "",
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import tiny
 from safetensors.numpy import save_file
 
-from jaxbed import config, main, parallel, train, variants
+from jaxbed import before, config, main, parallel, train, variants
 from jaxbed.data import shapes
 from jaxbed.log import Log
 from jaxbed.models import convert, mlp, resnet
@@ -102,6 +102,16 @@ def test_all_networks_of_a_method_start_from_a_file(weights, method, nets):
         for net in nets:
             for layer, found in getattr(run.state, kind)[net].items():
                 equal(found, jax.tree.map(lambda x: np.stack([x, x]), given[layer]))
+
+
+@pytest.mark.parametrize("method", [name for name, cfg in tiny.METHODS.items() if hasattr(cfg, "before") and name != "biasensemble_disent"])
+def test_networks_that_come_first_start_from_a_file_that_fits_their_kind(weights, method):
+    path, params, _ = weights
+    cfg = small(method, init_from=str(path))
+    plan = before.plan(cfg, cfg.method.before(cfg, 16))
+    nets = jax.tree.leaves(started(plan).state.params, is_leaf=lambda tree: "stem_conv" in tree)
+    of_file = [np.array_equal(net["stem_conv"]["kernel"][0], params["stem_conv"]["kernel"]) for net in nets if isinstance(net, dict)]
+    assert of_file == [method != "softcon"]  # whose networks are biased by design
 
 
 def test_weights_are_evaluated_without_training(weights, tmp_path):

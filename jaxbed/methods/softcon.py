@@ -88,7 +88,7 @@ class Config:
         def tables(said: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
             return {"biased_direction": said["biased_direction"][0]}
 
-        return Before("biased network", BiasedByDesign(self.biased), self.epochs_before, ask, tables)
+        return Before("biased network", BiasedByDesign(self.biased), self.epochs_before, ask, tables, other_net=True)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "SoftCon compares features")
