@@ -22,6 +22,8 @@ GOOD = HEADER + "".join(f"{name},{run},{dataset},{5 * run + len(dataset)}\n" for
         (HEADER, "holds no scores"),
         (HEADER + "x,1,A,0.5\n\nx,2,A,high\n", "value 'high' in line 4 is not a number"),
         (HEADER + "x,one,A,0.5\n", "run 'one' in line 2 is not a number"),
+        (HEADER + "x,9007199254740993,A,0.5\n", "run '9007199254740993' in line 2 is not a whole number (below 2^53)"),
+        (HEADER + "x,1,A,0.5\nx,1,algorithm,0.5\n", "dataset 'algorithm' in line 3: tables call a column of their own so"),
         (HEADER + "x,1,A,nan\n", "is nan in line 2; only finite"),
         (HEADER + "x,1,A,0.5\nx,1,A,0.5\n", "1 repeated row(s), first accuracy of 'x' run 1 on 'A'"),
         (HEADER + "x,1,A,0.5\nx,2,A\n", "line 3 has 3 fields, the header 4"),

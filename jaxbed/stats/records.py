@@ -30,6 +30,7 @@ KEY = ["algorithm", "run", "dataset", "epoch", "metric"]
 ROLES = ("val", "test", "ood")
 STATUSES = ("ok", "diverged", "truncated", "missing")
 GROUPS = ("aligned", "conflicting")
+MOST_RUNS = 2**53  # above it float64 does not tell whole numbers apart
 DEFAULTS = {"epoch": float("nan"), "n_correct": float("nan"), "n_total": float("nan"), "role": "test", "status": "ok"}
 
 
@@ -76,9 +77,9 @@ def load(paths: Sequence[str | Path]) -> "pd.DataFrame":
 def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     """The frame with the columns COLUMNS and their types, optional columns filled in; `source` names it in messages.
 
-    Raises ValueError for a missing column, an empty name, a run that is no whole number, a value that is no number or not finite
-    although its status is 'ok', an unknown role or status, a repeated row, one dataset in two roles or families, or a run with and
-    without epochs. Messages name the line of a CSV file, the row of anything else.
+    Raises ValueError for a missing column, an empty name, a run that is no whole number below 2^53, a dataset named algorithm, a value
+    that is no number or not finite although its status is 'ok', an unknown role or status, a repeated row, one dataset in two roles or
+    families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
     """
     import pandas as pd
 
@@ -110,10 +111,14 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
         strange = ~out[name].isin(allowed)
         if strange.any():
             raise ValueError(f"{source}: {name} {out[name][strange].iloc[0]!r} in {_first(strange)} is not one of {', '.join(allowed)}")
-    whole = out["run"].notna() & (out["run"] % 1 == 0)
+    taken = out["dataset"] == "algorithm"
+    if taken.any():
+        raise ValueError(f"{source}: dataset 'algorithm' in {_first(taken)}: tables call a column of their own so; give it another name")
+    whole = out["run"].notna() & (out["run"] % 1 == 0) & (out["run"].abs() < MOST_RUNS)
     if not whole.all():
         raise ValueError(
-            f"{source}: run {str(frame['run'][~whole].iloc[0])!r} in {_first(~whole)} is not a whole number; number the runs from 1"
+            f"{source}: run {str(frame['run'][~whole].iloc[0])!r} in {_first(~whole)} is not a whole number (below 2^53); number the runs "
+            "from 1"
         )
     out["run"] = out["run"].astype("int64")
     bad = (out["status"] == "ok") & ~out["value"].abs().lt(float("inf"))
