@@ -43,12 +43,27 @@ def run(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: 
 
 def rehearse(cfg: config.Train, first: Before, variants: list[Variant]) -> None:
     """Puts the main run together, as if the networks that come first had answered 0 to everything."""
-    source, seeds = variants[0].source, parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants))
-    tables = {}
-    if not first.start:
-        zeros = {name: np.zeros(x.shape, x.dtype) for name, x in answers(cfg, first, source).items()}
-        tables = first.tables(zeros, source.train.label, lambda text: None)
+    seeds, tables = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)), made_up(cfg, first, variants[0].source)
     assemble(cfg, variants, seeds, {name: np.broadcast_to(table, (seeds.size, *table.shape)) for name, table in tables.items()})
+
+
+def made_up(cfg: config.Train, first: Before | None, source: Source, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
+    """{name: [N, ...]}: one seed's tables, as if the networks that come first had answered 0 to everything, or with `rng` at random.
+
+    Random numbers are uniform from 0 to 1, and vectors of them scaled to length 1. {} where nothing comes first or nothing is asked.
+    """
+    if first is None or first.start:
+        return {}
+    said = {}
+    for name, x in answers(cfg, first, source).items():
+        if rng is None:
+            said[name] = np.zeros(x.shape, x.dtype)
+            continue
+        drawn = rng.random(x.shape, np.float32)
+        if x.ndim == 3:
+            drawn /= np.linalg.norm(drawn, axis=-1, keepdims=True)
+        said[name] = drawn < 0.5 if x.dtype == bool else drawn.astype(x.dtype)
+    return first.tables(said, source.train.label, lambda text: None)
 
 
 def answers(cfg: config.Train, first: Before, source: Source) -> dict[str, jax.ShapeDtypeStruct]:

@@ -17,6 +17,8 @@ import bench
 import bench_conv
 from peers import cases, process
 
+from jaxbed import pairs
+
 SMALL = ["--small", "--blocks", "3", "--steps", "2", "--peer", "none"]
 
 
@@ -48,6 +50,18 @@ def check(report, benchmark, results):
 def test_step(tmp_path, capsys):
     check(run(tmp_path, "step", "--methods", "erm,padain"), "step", 1)
     assert "padain / erm" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("method", "table"), [("biasensemble", "kept"), ("jtt", "wrong"), ("softcon", "biased_direction")])
+def test_answers_of_networks_that_come_first_are_made_up(method, table):
+    case = cases.step(method, small=True)._replace(net=cases.mlp.Config((8,)))
+    found = cases.assemble(case, method).tables
+    assert list(found) == [table] and len(found[table]) == case.images
+    if table == "biased_direction":
+        np.testing.assert_allclose(np.linalg.norm(found[table], axis=1), 1, rtol=1e-5)
+        assert np.ptp(found[table] @ found[table].mean(0)) > 0.01  # images differ in how often they are drawn
+    else:
+        assert 0.25 < found[table].mean() < 0.75
 
 
 @pytest.mark.slow
@@ -142,32 +156,57 @@ def test_peers_run(method, form):
 
 
 @torch_absent
-@pytest.mark.parametrize(("method", "kind"), [("erm", "mlp"), ("erm", "resnet"), ("lff", "mlp"), ("lff", "resnet")])
-def test_a_peer_computes_what_jaxbed_computes(method, kind):
+@pytest.mark.parametrize("kind", ["mlp", "resnet"])
+@pytest.mark.parametrize("method", ["erm", "lff", "biasensemble", "disent", "softcon", "dfr", "reweight"])
+def test_a_peer_computes_what_jaxbed_computes(method, kind, monkeypatch):
     import torch
     from peers.train import Trainer
 
-    case = cases.sweep(small=True)._replace(batch=32, rows=64) if kind == "mlp" else cases.step(method, small=True)
+    monkeypatch.setattr(pairs, "partners", lambda key, size: jax.numpy.arange(size)[::-1])  # or the two would draw other ones
+    monkeypatch.setattr(torch, "randperm", lambda size, device: torch.arange(size, device=device).flip(0))
+    case = cases.step(method, small=True)
+    if kind == "mlp":
+        monkeypatch.setattr(cases, "LEARNING_RATE", 0.03)  # its losses hardly move in four steps otherwise
+        case = cases.sweep(small=True)._replace(batch=2 * case.batch, rows=4 * case.batch)
     case = case._replace(rule="sgd", augmented=False)  # the two draw other crops
     ready = cases.assemble(case, method)
     track = cases.Track(ready.cfg, ready.program)
     trainer = Trainer({**cases.peer_settings(case, method, "fair"), "images": case.images})
     torch.set_float32_matmul_precision("highest")  # as jaxbed's; the peers themselves may use TF32
     np.testing.assert_array_equal(trainer.image.permute(0, 2, 3, 1).numpy(), ready.source.train.image)
-    nets = [trainer.method.net] if method == "erm" else trainer.method.nets
+    for name, table in ready.tables.items():
+        table = torch.from_numpy(np.array(table))
+        assert getattr(trainer.method, name).shape == table.shape
+        setattr(trainer.method, name, table)
     with torch.no_grad():
-        for net, name in zip(nets, ("net",) if method == "erm" else ("biased", "debiased"), strict=True):
-            for parameter, value in zip(net.parameters(), flat(track.run.state.params[name]), strict=True):
+        for net, params in alike(trainer.method, track.run.state.params):
+            for parameter, value in zip(net.parameters(), flat(params), strict=True):
                 parameter.copy_(torch.from_numpy(value))
-    ours, theirs = [], []
-    for step in range(4):
+    feeds, rows, ours, theirs = track.feeds, [], [], []
+    track.feeds = (rows.append(np.asarray(feed.row[0, 0])) or feed for feed in feeds)
+    for _ in range(4):
+        before = float(track.run.sums["loss"][0])
         track.calls(1)
-        ours.append(float(track.run.sums["loss"][0]) - sum(ours))
-        epoch, batch = divmod(step, ready.program.info.steps_per_epoch)
-        rows = np.asarray(cases.train.sources.order(case.images, case.batch, epoch, np.array([0]), False)[0, batch])
-        index = torch.tensor(rows).long()
+        ours.append(float(track.run.sums["loss"][0]) - before)
+        index = torch.tensor(rows[-1]).long()
         theirs.append(trainer.method.step(trainer.scale(trainer.image[index]), trainer.label[index], index).item())
     np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+
+
+def alike(method, params):
+    """A peer's networks, each with the parameters of jaxbed's."""
+    if hasattr(method, "nets"):
+        return zip(method.nets, (params["biased"], params["debiased"]), strict=True)
+    if hasattr(method, "encoders"):
+        names = ("intrinsic", "bias")
+        heads = [{"head": {"head": params[f"{name}_head"]}} for name in names]
+        return zip([*method.encoders, *method.heads], [*(params[name] for name in names), *heads], strict=True)
+    if "retrained" in params:
+        trunk = {name: of_part for name, of_part in params["net"].items() if "head" not in name}
+        return (method.trunk, trunk), (method.head, {"head": {"head": params["retrained"]["linear"]}})
+    if "trunk" in params:
+        return (method.trunk, params["trunk"]), (method.head, params["head"])
+    return ((method.net, params["net"]),)
 
 
 def flat(params):

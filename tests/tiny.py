@@ -93,16 +93,7 @@ def mlp_config(method: str = "erm", **changes: Any) -> config.Train:
 def tables(cfg: config.Train, source: Source) -> dict[str, np.ndarray]:
     """What networks that come first might have said, made up: {name: [S, N, ...]}."""
     first, rng = before.asked(cfg, variants.one(cfg, source)), np.random.default_rng(0)
-    if first is None or first.start:
-        return {}
-
-    def one() -> dict[str, np.ndarray]:
-        shapes = throwaway.answers(cfg, first, source)
-        said = {name: rng.random(x.shape) < 0.5 if x.dtype == bool else rng.random(x.shape, x.dtype) for name, x in shapes.items()}
-        directions = {name: x / np.linalg.norm(x, axis=-1, keepdims=True) for name, x in said.items() if x.ndim == 3}
-        return first.tables(said | directions, source.train.label, print)
-
-    members = [one() for _ in range(cfg.seeds)]
+    members = [throwaway.made_up(cfg, first, source, rng) for _ in range(cfg.seeds)]
     return {name: np.stack([member[name] for member in members]) for name in members[0]}
 
 

@@ -12,51 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxbed import config, evaluate, parallel, program, train, variants
+from jaxbed import before, config, evaluate, parallel, program, throwaway, train, variants
 from jaxbed.data import augment, imagenet, noise, records
-from jaxbed.methods import (
-    debiased,
-    dsu,
-    efdmix,
-    end,
-    erm,
-    groupdro,
-    hex,
-    infodrop,
-    lff,
-    lisa,
-    lnl,
-    mixing,
-    mixstyle,
-    padain,
-    rebias,
-    rsc,
-    sagnet,
-)
-from jaxbed.models import mlp, resnet, simple_conv, style_network
+from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
+from peers.configs import METHODS, TWO_NETWORKS
 
-METHODS = {
-    "erm": erm.Config(),
-    "padain": padain.Config(),
-    "sagnet": sagnet.Config(),
-    "lff": lff.Config(),
-    "infodrop": infodrop.Config(),
-    "mixstyle": mixstyle.Config(),
-    "dsu": dsu.Config(),
-    "efdmix": efdmix.Config(),
-    "rsc": rsc.Config(),
-    "mixup": mixing.Mixup(),
-    "cutmix": mixing.CutMix(),
-    "end": end.Config(),
-    "lnl": lnl.Config(),
-    "rebias": rebias.Config(),
-    "hex": hex.Config(),
-    "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", dtype="bfloat16")),
-    "debiased_fine": debiased.Config(grid="fine", style=style_network.Config("random", dtype="bfloat16")),
-    "groupdro": groupdro.Config(groups="classes"),  # nothing here has a bias label
-    "lisa": lisa.Config(balanced=False),
-}
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
 SCALE = augment.Config(mean=(0.5,), std=(0.5,))  # to ±1, nothing random: as `peers.train.Trainer.scale`
 AUGMENT = augment.Config(crop="resized", flip=0.5, mean=(0.5,), std=(0.5,))  # as `peers.train.Trainer.augment`
@@ -93,16 +54,18 @@ class Case(NamedTuple):
         return self.rows or self.batch * max(self.steps_per_call, 4 if jax.default_backend() == "cpu" else 1)
 
     def first_loss(self, method: str) -> float:
-        """Mean cross-entropy of an untrained network; LfF's is weighted by about a half, and of GroupDRO's groups a batch lacks some."""
-        weight = {"lff": 0.5, "groupdro": 1 - (1 - 1 / self.classes) ** self.batch}
+        """Mean cross-entropy of an untrained network; relative difficulty is about a half, and of GroupDRO's groups a batch lacks some."""
+        weight = {**dict.fromkeys(TWO_NETWORKS, 0.5), "groupdro": 1 - (1 - 1 / self.classes) ** self.batch}
         return math.log(self.classes) * weight.get(method, 1.0)
 
 
 def step(method: str, small: bool) -> Case:
-    """The whole step, augmentation included: ResNet-50 at 224 px, batch 256, bfloat16; LfF, with its two networks, on ResNet-18."""
+    """The whole step, augmentation included: ResNet-50 at 224 px, batch 256, bfloat16; methods with two such networks on ResNet-18."""
     if small:
-        return Case(resnet.Config(depth=10, width=4, stem="half"), 32, 16, augmented=True)
-    return Case(resnet.Config(depth=18 if method == "lff" else 50, dtype="bfloat16"), 224, 256, classes=1000, augmented=True)
+        batch = METHODS["softcon"].contrastive + 16 if method == "softcon" else 16
+        return Case(resnet.Config(depth=10, width=4, stem="half"), 32, batch, augmented=True)
+    depth = 18 if method in TWO_NETWORKS else 50
+    return Case(resnet.Config(depth=depth, dtype="bfloat16"), 224, 256, classes=1000, augmented=True)
 
 
 def scaling(small: bool) -> Case:
@@ -150,6 +113,7 @@ class Ready(NamedTuple):
     cfg: config.Train
     source: Any
     program: program.Program
+    tables: dict[str, np.ndarray]  # {name: [N, ...]}: what networks that come first might have said, the same for all seeds
 
 
 def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int = 1, val_images: int = 8) -> Ready:
@@ -165,7 +129,10 @@ def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int =
         mesh=parallel.Mesh(seed=rows, data=data, steps_per_call=case.steps_per_call),
     )
     source = cfg.data.open()
-    return Ready(cfg, source, program.assemble(cfg, variants.one(cfg, source), parallel.Seeds(seeds, 0, cfg.mesh)))
+    one = variants.one(cfg, source)
+    tables = throwaway.made_up(cfg, before.asked(cfg, one), source, np.random.default_rng(0))
+    of_seeds = {name: np.broadcast_to(table, (seeds, *table.shape)) for name, table in tables.items()}
+    return Ready(cfg, source, program.assemble(cfg, one, parallel.Seeds(seeds, 0, cfg.mesh), of_seeds), tables)
 
 
 class Track:

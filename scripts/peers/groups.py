@@ -1,7 +1,7 @@
-"""GroupDRO and LISA in PyTorch, from the equations in the docstrings of jaxbed.methods.
+"""GroupDRO, LISA, reweighting and resampling in PyTorch, from the equations in the docstrings of jaxbed.methods.
 
-Batches are drawn as for all methods. GroupDRO's groups are the classes; LISA's bias labels are drawn once: the images are noise, and speed
-does not depend on them.
+Batches of the first two are drawn as for all methods. Groups are the classes; LISA's bias labels are drawn once: the images are noise, and
+speed does not depend on them.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from peers.erm import Erm
 from peers.layers import beta
+
+
+def balanced(settings: dict) -> torch.Tensor:
+    """N / (G·n_g) of each image, [N], with the classes as groups, of which G have images."""
+    label = settings["label"].to(settings["device"])
+    sizes = torch.bincount(label, minlength=settings["classes"])
+    return len(label) / ((sizes > 0).sum() * sizes[label])
 
 
 class GroupDro:
@@ -71,3 +79,32 @@ class Lisa:
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+
+class Reweight(Erm):
+    """Fair: each image's weight from a table; else cross-entropy with the weights of the classes."""
+
+    def __init__(self, build: Callable, optimizer: Callable, compiled: Callable, fair: bool, settings: dict):
+        super().__init__(build, optimizer, compiled, fair, settings)
+        self.of_image, self.fair = balanced(settings), fair
+        self.of_class = torch.ones(settings["classes"], device=settings["device"])
+        self.of_class[settings["label"].to(settings["device"])] = self.of_image
+
+    def step(self, image: torch.Tensor, label: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        logits = self.forward(image).float()
+        if self.fair:
+            loss = (self.of_image[index] * F.cross_entropy(logits, label, reduction="none")).mean()
+        else:
+            loss = F.cross_entropy(logits, label, self.of_class, reduction="sum") / len(label)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+class Resample(Erm):
+    """Fair: batches are drawn on the device; else by the loader."""
+
+    def __init__(self, build: Callable, optimizer: Callable, compiled: Callable, fair: bool, settings: dict):
+        super().__init__(build, optimizer, compiled, fair, settings)
+        self.weights = balanced(settings)

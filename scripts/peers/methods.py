@@ -2,7 +2,8 @@
 
 Each is a class with `step(image, label, index) -> loss`, a detached scalar on the device: one update of all its parameters.
 `fair` asks for the same optimised algorithm as jaxbed's; without it, what the published descriptions suggest. `build` makes the
-network or parts of it, `optimizer` an optimizer of parameters, `compiled` is torch.compile or the identity.
+network or parts of it, `optimizer` an optimizer of parameters, `compiled` is torch.compile or the identity. Of a method with `weights` [N]
+the last `count` images of every batch, without `count` all, are drawn by them.
 """
 
 import math
@@ -16,25 +17,11 @@ from torch import nn
 
 from peers.debiased import Debiased, DebiasedFine
 from peers.debiasing import End, Hex, Lnl, Rebias
-from peers.groups import GroupDro, Lisa
+from peers.difficulty import DisEnt, Lff
+from peers.erm import Erm
+from peers.groups import GroupDro, Lisa, Resample, Reweight
 from peers.layers import EPSILON, Dropped, Dsu, EFDMix, MixStyle, Swap, beta, moments
-
-
-class Erm:
-    def __init__(self, build: Callable, optimizer: Callable, compiled: Callable, fair: bool, settings: dict):
-        self.net = build(**self.changes(fair))
-        self.forward = compiled(self.net)
-        self.optimizer = optimizer(self.net.parameters())
-
-    def changes(self, fair: bool) -> dict:
-        return {}
-
-    def step(self, image: torch.Tensor, label: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        loss = F.cross_entropy(self.forward(image).float(), label)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
+from peers.phased import BiasEnsemble, Dfr, Jtt, SoftCon
 
 
 class Padain(Erm):
@@ -89,41 +76,6 @@ class Sagnet:
                 nn.utils.clip_grad_norm_(owned, self.clip)
             optimizer.step()
         return losses[2].detach()
-
-
-class Lff:
-    """q = alpha = 0.7; tables [N] on the device, class maxima by a scatter."""
-
-    def __init__(self, build: Callable, optimizer: Callable, compiled: Callable, fair: bool, settings: dict):
-        self.nets = [build(), build()]
-        self.forwards = [compiled(net) for net in self.nets]
-        self.optimizer = optimizer([p for net in self.nets for p in net.parameters()])
-        self.q, self.alpha, self.classes = 0.7, 0.7, settings["classes"]
-        rows, device = settings["images"], settings["device"]
-        self.average, self.seen = torch.zeros((2, rows), device=device), torch.zeros(rows, device=device)
-        self.class_of = torch.zeros(rows, dtype=torch.int64, device=device)
-
-    def relative(self, which: int, loss: torch.Tensor, label: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        """Average loss of each sample [B], divided by the largest of its class over the whole table."""
-        table = self.average[which]
-        table[index] = self.alpha * table[index] + (1 - self.alpha * self.seen[index]) * loss
-        largest = torch.zeros(self.classes, device=loss.device).scatter_reduce(0, self.class_of, table, "amax")
-        return table[index] / (largest[label] + 1e-8)
-
-    def step(self, image: torch.Tensor, label: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        biased, debiased = (F.cross_entropy(forward(image).float(), label, reduction="none") for forward in self.forwards)
-        with torch.no_grad():
-            self.class_of[index] = label
-            of_biased = self.relative(0, biased.detach(), label, index)
-            of_debiased = self.relative(1, debiased.detach(), label, index)
-            self.seen[index] = 1.0
-            weight = of_biased / (of_biased + of_debiased + 1e-8)
-        loss_biased = (self.q * torch.exp(-self.q * biased.detach()) * biased).mean()
-        loss_debiased = (weight * debiased).mean()
-        self.optimizer.zero_grad(set_to_none=True)
-        (loss_biased + loss_debiased).backward()
-        self.optimizer.step()
-        return loss_debiased.detach()
 
 
 class Infodrop(Erm):
@@ -265,4 +217,11 @@ METHODS = {
     "debiased_fine": DebiasedFine,
     "groupdro": GroupDro,
     "lisa": Lisa,
+    "reweight": Reweight,
+    "resample": Resample,
+    "disent": DisEnt,
+    "biasensemble": BiasEnsemble,
+    "softcon": SoftCon,
+    "jtt": Jtt,
+    "dfr": Dfr,
 }

@@ -22,6 +22,24 @@ from peers import networks
 from peers.methods import METHODS
 
 
+class Drawn:
+    """Batches of an epoch: rows in random order, but for the last `count` of each batch, which are drawn by `weights` [N]."""
+
+    def __init__(self, weights: torch.Tensor, size: int, count: int):
+        self.weights, self.size, self.count = weights, size, count
+
+    def epoch(self) -> torch.Tensor:
+        """Rows, [batches, size]."""
+        images = len(self.weights)
+        order = torch.randperm(images, device=self.weights.device)[: images - images % self.size].view(-1, self.size)
+        drawn = torch.multinomial(self.weights, len(order) * self.count, replacement=True)
+        order[:, self.size - self.count :] = drawn.view(-1, self.count)
+        return order
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self.epoch().tolist()
+
+
 class Trainer:
     """settings: method, form, net, classes, side_px, batch, images, bfloat16, augmented, optim, workers, seed."""
 
@@ -36,7 +54,7 @@ class Trainer:
         self.image = torch.from_numpy(rng.integers(0, 256, shape, np.uint8)).permute(0, 3, 1, 2)  # channels last in memory
         self.label = torch.from_numpy(rng.integers(0, settings["classes"], settings["images"], np.int32)).long()
         self.method = METHODS[settings["method"]](
-            self.build, self.optimizer, self.compiled, settings["form"] == "fair", {**settings, "device": self.device}
+            self.build, self.optimizer, self.compiled, settings["form"] == "fair", {**settings, "device": self.device, "label": self.label}
         )
         self.prepare = self.augment if settings["augmented"] else self.scale
         if self.device.type == "cuda":
@@ -88,15 +106,19 @@ class Trainer:
         grid = F.affine_grid(torch.stack(rows, 1).view(-1, 2, 3), image.shape, align_corners=False)
         return F.grid_sample(self.scale(image), grid, align_corners=False)
 
+    def drawn(self, device: torch.device) -> Drawn | None:
+        """Where the method draws images by weight."""
+        weights, size = getattr(self.method, "weights", None), self.settings["batch"]
+        return None if weights is None else Drawn(weights.to(device), size, getattr(self.method, "count", size))
+
     def loaded(self) -> Iterator[tuple]:
         cuda = self.device.type == "cuda"
         workers = self.settings["workers"] if cuda else 0
         rows = torch.arange(len(self.label))
+        drawn = self.drawn(torch.device("cpu"))
         loader = DataLoader(
             TensorDataset(self.image, self.label, rows),
-            self.settings["batch"],
-            shuffle=True,
-            drop_last=True,
+            **({"batch_sampler": drawn} if drawn else {"batch_size": self.settings["batch"], "shuffle": True, "drop_last": True}),
             num_workers=workers,
             pin_memory=cuda,
             persistent_workers=workers > 0,
@@ -108,11 +130,10 @@ class Trainer:
     def resident(self) -> Iterator[tuple]:
         self.image = self.image.to(self.device)
         self.label = self.label.to(self.device)
-        size = self.settings["batch"]
+        size, images, drawn = self.settings["batch"], len(self.label), self.drawn(self.device)
         while True:
-            order = torch.randperm(len(self.label), device=self.device)
-            for first in range(0, len(order) - size + 1, size):
-                rows = order[first : first + size]
+            order = drawn.epoch() if drawn else torch.randperm(images, device=self.device)[: images - images % size].view(-1, size)
+            for rows in order:
                 yield self.image[rows], self.label[rows], rows
 
     def run(self, steps: int) -> None:
