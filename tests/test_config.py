@@ -250,6 +250,22 @@ def parse(monkeypatch, *arguments: str) -> config.Train:
 
 
 @pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("speed=1", "--config.speed=1: no field 'speed' among name, method"),
+        ("optim.rate=1", "no field 'rate' among rule, lr"),
+        ("seeds.x=1", "no field 'x' among those of a single value"),
+        ("speed.x=1", "no field 'speed' among name, method"),
+    ],
+)
+@pytest.mark.filterwarnings(r"ignore:the load_module\(\) method is deprecated:DeprecationWarning")  # as above
+def test_a_field_that_is_not_there_is_refused_with_those_that_are(monkeypatch, override, message):
+    words = ("--config=configs/erm.py", f"--config.{override}")
+    with pytest.raises(ValueError, match=message), main.named_fields(["jaxbed", *words]):
+        parsed_flags(monkeypatch, *words)
+
+
+@pytest.mark.parametrize(
     ("file", "override", "path", "value"),
     [
         ("erm.py", "seeds=10", "seeds", 10),

@@ -104,7 +104,7 @@ def test_all_networks_of_a_method_start_from_a_file(weights, method, nets):
                 equal(found, jax.tree.map(lambda x: np.stack([x, x]), given[layer]))
 
 
-@pytest.mark.parametrize("method", [name for name, cfg in tiny.METHODS.items() if hasattr(cfg, "before") and name != "biasensemble_disent"])
+@pytest.mark.parametrize("method", ["softcon", "dfr", *(pytest.param(name, marks=pytest.mark.slow) for name in ("biasensemble", "jtt"))])
 def test_networks_that_come_first_start_from_a_file_that_fits_their_kind(weights, method):
     path, params, _ = weights
     cfg = small(method, init_from=str(path))
