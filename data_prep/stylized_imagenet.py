@@ -34,24 +34,12 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import paintings
-from data_prep.paintings import SIDE, UNREADABLE
+from data_prep.paintings import REPORT_S, SEED, SIDE, UNREADABLE, draw
 from jaxbed.data import decode, pictures, records, stream
 from jaxbed.data.stream import Images
 
-SEED = 49809
 PUBLISHED = {"styles": 79_395, "val": 50_000, "train": 1_281_167, "seed": SEED, "alpha": 1.0, "width": 64, "stages": 4}
-REPORT_S = 10.0
 VERIFIED = 16  # pictures that --verify makes again
-
-
-def draw(styles: int, val: int, train: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
-    """The painting of every picture of val [val] and train [train], places in the sorted list of paintings.
-
-    As in the published code, which drew for batches of 256, a whole number of pictures at a time: RandomState gives the same numbers one by
-    one, batch by batch, or all at once.
-    """
-    drawn = np.random.RandomState(seed).randint(0, styles, size=val + train)
-    return drawn[:val], drawn[val:]
 
 
 class Work(NamedTuple):
