@@ -134,6 +134,10 @@ def chunks_from(cfg: config.Train, program: Program, step: int) -> Iterator[np.n
         step = (epoch + 1) * steps
 
 
+def _joined(steps: list[np.ndarray]) -> np.ndarray:
+    return steps[0] if len(steps) == 1 else np.concatenate(steps, axis=1)  # a copy of large images takes its time
+
+
 def _streamed(cfg: config.Train, program: Program, step: int, chunks: Iterator[np.ndarray]) -> Iterator[Feed]:
     seeds, steps, images = program.seeds, program.info.steps_per_epoch, program.images
     distinct = 1 if cfg.shared_order else seeds.size  # seeds with images of their own
@@ -146,10 +150,7 @@ def _streamed(cfg: config.Train, program: Program, step: int, chunks: Iterator[n
     read = stream.batches(images, rows_of, step)
     for rows in chunks:
         count, batch = rows.shape[1:]
-        found = np.empty((distinct, count, batch, *images.shape[1:]), np.uint8)
-        taken = np.empty((distinct, count, batch), np.int32)
-        for k in range(count):
-            image, row = next(read)
-            found[:, k], taken[:, k] = image.reshape(distinct, batch, *images.shape[1:]), row.reshape(distinct, batch)
+        found, taken = zip(*(next(read) for _ in range(count)), strict=True)
+        found, taken = (_joined([array.reshape(distinct, 1, batch, *array.shape[1:]) for array in arrays]) for arrays in (found, taken))
         row = seeds.place(np.broadcast_to(taken, rows.shape), "seed", None, "data")
         yield Feed(row, seeds.place(found[0], None, "data") if cfg.shared_order else seeds.place(found, "seed", None, "data"))

@@ -71,23 +71,25 @@ def measure(images: stream.Images) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=int, default=2048)
-    parser.add_argument("--threads", type=int, default=0, help="0: one for each core, 16 at most")
+    parser.add_argument("--threads", type=int, default=0, help="0: as many as `stream.readers` takes")
     parser.add_argument("--json", type=pathlib.Path)
     asked = parser.parse_args()
     exact, fast = pictures.Size(SIDE, STORED, "exact"), pictures.Size(STORED, STORED, "fast")
-    results = {"cores": os.cpu_count(), "threads": asked.threads or min(os.cpu_count(), 16)}
+    results = {"cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
         make(pathlib.Path(folder), asked.pictures)
-        print(f"{results['cores']} cores, {results['threads']} threads; pictures a second", flush=True)
+        print(f"{results['cores']} cores; pictures a second", flush=True)
         for name, place, size in (
             ("folder, exact (evaluation)", "pictures", exact),
             ("folder, fast (training)", "pictures", fast),
             ("JPEG records, fast", "jpeg", fast),
             ("uint8 records", "uint8", fast),
         ):
-            rates = measure(pictures.open_place(str(pathlib.Path(folder) / place), size, threads=asked.threads).images)
-            results[name] = rates
-            print(f"{name:28s} {statistics.median(rates):8,.0f} ({min(rates):,.0f}-{max(rates):,.0f})", flush=True)
+            images = pictures.open_place(str(pathlib.Path(folder) / place), size, threads=asked.threads).images
+            threads, rates = stream.readers(images.threads), measure(images)
+            results[name] = {"threads": threads, "rates": rates}
+            described = f"{name}, {threads} threads"
+            print(f"{described:40s} {statistics.median(rates):8,.0f} ({min(rates):,.0f}-{max(rates):,.0f})", flush=True)
     if asked.json:
         asked.json.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -30,7 +30,7 @@ def photo(height=80, width=100, mode="RGB"):
 
 def encoded(picture, form="JPEG", **options):
     buffer = io.BytesIO()
-    picture.save(buffer, form, **({"quality": 95} if form == "JPEG" else {}), **options)
+    picture.save(buffer, form, **({"quality": 95} if form == "JPEG" else {}) | options)
     return buffer.getvalue()
 
 
@@ -70,6 +70,15 @@ def test_other_kinds_of_pictures_become_rgb(way, mode, form):
     with Image.open(io.BytesIO(content)) as again:
         expected = np.asarray(again.convert("RGB")).astype(float)
     assert np.abs(decode.square(content, 64, 64, way) - expected).mean() < 3
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"quality": 30}, {"keep_rgb": True}])
+def test_exact_squares_of_jpeg_files_are_pillows(mode, options):
+    content = encoded(photo(77, 91, mode), "JPEG", **options)
+    with Image.open(io.BytesIO(content)) as again:
+        expected = again.convert("RGB").crop((7, 0, 84, 77))
+    np.testing.assert_array_equal(decode.square(content, 77, 77), np.asarray(expected))
 
 
 @pytest.mark.parametrize("way", decode.WAYS)
@@ -149,6 +158,24 @@ def test_batches_are_the_rows_asked_for_from_any_step_on(threads):
             found, rows = next(read)
             np.testing.assert_array_equal(rows, rows_of(step))
             np.testing.assert_array_equal(found[:, 0, 0, 0], rows)
+
+
+@pytest.mark.parametrize("keep", [lambda found: found, lambda found: found[3:, 1], lambda found: found.reshape(5, -1)[1:], jax.device_put])
+def test_batches_that_are_used_are_never_overwritten(keep):
+    read = stream.batches(numbered(threads=3), lambda step: np.full(35, step % 40), 0)
+    kept = [keep(next(read)[0]) for _ in range(6)]
+    for _ in range(12):
+        next(read)
+    assert [np.unique(part).tolist() for part in kept] == [[step] for step in range(6)]
+
+
+def test_memory_of_batches_is_used_again(monkeypatch):
+    made = []
+    monkeypatch.setattr(stream, "bytearray", lambda size: made.append(size) or bytearray(size), raising=False)
+    read = stream.batches(numbered(), lambda step: np.arange(35), 0)
+    for _ in range(30):
+        next(read)
+    assert 0 < len(made) <= stream.AHEAD + 3
 
 
 def test_an_error_in_a_thread_reaches_the_reader():

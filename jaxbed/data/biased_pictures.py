@@ -50,7 +50,7 @@ class Config:
     side_px: int = 224
     corrupt: str = "fail"  # images that cannot be read: fail | skip (they are left out; in a stream the next takes the place)
     resident_gib: float = 4.0  # sets up to this size are read once and stay in memory, the training set on the device; others are streamed
-    threads: int = 0  # that read and decode; 0: one for each core, 16 at most
+    threads: int = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="padded", padding_px=4, flip=0.5))
 
 

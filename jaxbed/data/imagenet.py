@@ -59,7 +59,7 @@ class Config:
     resize_px: int = 256  # of pictures to evaluate, shorter side
     corrupt: str = "fail"  # training images that cannot be read: fail | skip (the next takes the place, and the log says so)
     resident_gib: float = 1.0  # sets up to this size are read once and stay in memory
-    threads: int = 0  # that read and decode; 0: one for each core, 16 at most
+    threads: int = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="resized", crop_px=224, flip=0.5, mean=MEAN, std=STD))
 
     def open(self) -> Source:

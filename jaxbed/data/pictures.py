@@ -18,6 +18,7 @@ from jaxbed.data import decode, records, stream
 from jaxbed.data.stream import Images
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
+SQUARE_READERS = 4  # more threads get in each other's way, since a stored square is but copied: scripts/bench_pipeline.py
 
 
 class Pictures(NamedTuple):
@@ -128,7 +129,7 @@ def _squares(place: str, found: records.Records, size: Size, corrupt: str, threa
     def read(row: int) -> np.ndarray:
         return np.frombuffer(found.source[row], np.uint8).reshape(stored, stored, 3)[cut, cut]
 
-    return Images(read, found.names, (size.side_px,) * 2, corrupt=corrupt, threads=threads)
+    return Images(read, found.names, (size.side_px,) * 2, corrupt=corrupt, threads=stream.readers(threads, SQUARE_READERS))
 
 
 def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:

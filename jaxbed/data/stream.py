@@ -6,8 +6,10 @@ goes on at any step reads the same images. Threads are grain's: they suffice bec
 
 import collections
 import dataclasses
+import itertools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,9 +25,9 @@ class Unreadable(ValueError):
     """An image that cannot be decoded."""
 
 
-def readers(threads: int) -> int:
-    """How many threads read; 0: one for each core, 16 at most."""
-    return threads or min(os.cpu_count() or 1, 16)
+def readers(threads: int, most: int = 16) -> int:
+    """How many threads read; 0: one for each core, `most` at most."""
+    return threads or min(os.cpu_count() or 1, most)
 
 
 @dataclasses.dataclass
@@ -65,10 +67,18 @@ class Images:
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Images of rows [n], [n, H, W, C], and the rows they really are: others where one was skipped. Raises Unreadable."""
-        images, taken = np.empty((len(rows), *self.shape[1:]), np.uint8), np.array(rows)
+        images, taken = self.empty(len(rows))
+        self.fill(rows, images, taken)
+        return images, taken
+
+    def empty(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Room for so many images and their rows."""
+        return np.empty((count, *self.shape[1:]), np.uint8), np.empty(count, np.int32)
+
+    def fill(self, rows: np.ndarray, images: np.ndarray, taken: np.ndarray) -> None:
+        """`take` into arrays that are there, or parts of them."""
         for place, row in enumerate(rows):
             images[place], taken[place] = self._one(int(row))
-        return images, taken
 
     def _one(self, row: int) -> tuple[np.ndarray, int]:
         for tried in range(len(self)):
@@ -88,10 +98,11 @@ class Images:
 
     def load(self) -> tuple[np.ndarray, np.ndarray]:
         """All of them, in memory: images [n, H, W, C] and the rows they are."""
-        parts = [np.arange(first, min(first + GROUP, len(self))) for first in range(0, len(self), GROUP)]
+        images, taken = self.empty(len(self))
+        cuts = [slice(first, first + GROUP) for first in range(0, len(self), GROUP)]
         with ThreadPoolExecutor(readers(self.threads)) as threads:
-            images, rows = zip(*threads.map(self.take, parts), strict=True)
-        return np.concatenate(images), np.concatenate(rows)
+            list(threads.map(lambda cut: self.fill(np.arange(len(self))[cut], images[cut], taken[cut]), cuts))
+        return images, taken
 
 
 def join(parts: list[Images]) -> Images:
@@ -115,30 +126,37 @@ def batches(images: Images, rows_of: Callable[[int], np.ndarray], first: int) ->
 
     size = len(rows_of(first))
     groups = -(-size // GROUP)
-    lock, recent = threading.Lock(), collections.OrderedDict()
+    lock, begun, free = threading.Lock(), {}, []
 
-    def rows(step: int) -> np.ndarray:
-        with lock:  # neighbouring steps are asked for by several threads
-            if step not in recent:
-                recent[step] = rows_of(step)
-                while len(recent) > 2 * AHEAD + 2:
-                    recent.popitem(last=False)
-            return recent[step]
+    def room() -> tuple[np.ndarray, np.ndarray]:
+        """A batch to be filled, in memory of an earlier one that nothing refers to any more: fresh memory is slow to write."""
+        memory = free.pop() if free else bytearray(size * int(np.prod(images.shape[1:])))
+        found = np.ndarray((size, *images.shape[1:]), np.uint8, memory)
+        weakref.finalize(found, free.append, memory)
+        return found, np.empty(size, np.int32)
 
     class Groups:
+        """A group is read straight into its place in the batch, so that nothing is copied once more."""
+
         def __len__(self) -> int:
             return 2**40  # without end
 
         def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
             step, part = divmod(index, groups)
-            return images.take(rows(first + step)[part * GROUP : (part + 1) * GROUP])
+            with lock:  # the groups of a batch are read by several threads
+                if step not in begun:
+                    begun[step] = rows_of(first + step), room()
+                rows, (found, taken) = begun[step]
+            cut = slice(part * GROUP, (part + 1) * GROUP)
+            images.fill(rows[cut], found[cut], taken[cut])
+            return found, taken
 
     options = grain.ReadOptions(num_threads=readers(images.threads), prefetch_buffer_size=AHEAD * groups)
     read = iter(grain.MapDataset.source(Groups()).to_iter_dataset(options))
-    while True:
-        found, taken = np.empty((size, *images.shape[1:]), np.uint8), np.empty(size, np.int32)
-        for place in range(0, size, GROUP):
-            found[place : place + GROUP], taken[place : place + GROUP] = next(read)
+    for step in itertools.count():
+        for _ in range(groups):
+            found, taken = next(read)
+        del begun[step]
         yield found, taken
 
 
