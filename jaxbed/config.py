@@ -6,9 +6,10 @@ Defaults live here and in the dataclasses of the parts, once; nothing reads a mi
 import dataclasses
 import importlib
 import json
+import math
 import os
 import pathlib
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
@@ -27,7 +28,13 @@ class Save:
 
 @dataclasses.dataclass
 class Train:
-    """One algorithm on one data set, with all its seeds."""
+    """One algorithm on one data set, with all its seeds.
+
+    MAY_CHANGE names fields that a run may be continued with other values of, since nothing that was trained depends on them; so it does
+    in any dataclass of a configuration. That the images are still those trained on, `train.same_images` sees to.
+    """
+
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("mesh", "eval", "save")
 
     name: str  # of the algorithm, in every table
     method: Any  # Config of a module in jaxbed.methods, or of your own
@@ -55,8 +62,11 @@ def check(cfg: Train) -> None:
             raise ValueError(f"{name} = {getattr(cfg, name)}: must be at least 1")
     if cfg.eval.batch_size < 1:
         raise ValueError(f"eval.batch_size = {cfg.eval.batch_size}: must be at least 1")
-    if cfg.first_seed < 0:
-        raise ValueError(f"first_seed = {cfg.first_seed}: must not be negative")
+    if not 0 <= cfg.first_seed <= 2**31 - cfg.seeds:
+        raise ValueError(f"first_seed = {cfg.first_seed}: must be from 0 to {2**31 - cfg.seeds}")
+    if not 0 <= cfg.save.resume_every_minutes < math.inf:
+        raise ValueError(f"save.resume_every_minutes = {cfg.save.resume_every_minutes}: must be 0 or more")
+    cfg.optim.check()
     if not cfg.name:
         raise ValueError("name is empty: tables need the algorithm's name")
 
@@ -92,12 +102,8 @@ def from_dict(tree: Any) -> Any:
         return tree
     if "is" not in tree:
         raise ValueError(f'not a saved config: no "is" among {sorted(tree)}')
-    module, _, name = tree["is"].partition(":")
-    try:
-        kind = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError:
-        kind = None
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+    kind = _class(tree)
+    if kind is None:
         raise ValueError(f"{tree['is']} is no dataclass of this version of the code")
     values = {key: from_dict(value) for key, value in tree.items() if key != "is"}
     unknown = sorted(set(values) - {f.name for f in dataclasses.fields(kind)})
@@ -107,6 +113,23 @@ def from_dict(tree: Any) -> Any:
     if missing:
         raise ValueError(f"{tree['is']} lacks {', '.join(missing)}: the run was made by another version of the code")
     return kind(**values)
+
+
+def _class(tree: dict) -> type | None:
+    module, _, name = tree["is"].partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError:
+        return None
+    return kind if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None
+
+
+def _binding(tree: Any) -> Any:
+    """A configuration as dictionaries, without what may change."""
+    if not isinstance(tree, dict):
+        return tree
+    free = getattr(_class(tree), "MAY_CHANGE", ()) if "is" in tree else ()
+    return {key: _binding(value) for key, value in tree.items() if key not in free}
 
 
 def save(cfg: Train, path: pathlib.Path) -> None:
@@ -120,10 +143,11 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
     check(cfg)
     path = workdir / "config.json"
     if path.is_file():
-        found = differences(read(path), json.loads(json.dumps(to_dict(cfg))))
-        if not found:
+        there, here = read(path), json.loads(json.dumps(to_dict(cfg)))
+        if there == here:
             return
-        if (workdir / "checkpoints").is_dir():
+        found = differences(_binding(there), _binding(here))
+        if found and (workdir / "checkpoints").is_dir():
             raise ValueError(
                 f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. Take another --workdir, or delete it"
             )

@@ -2,9 +2,9 @@
 
 WORKDIR/responses/<set>/images.csv   name, label, cue of each image
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
-                                     checkpoint: identity of the checkpoint that answered
-WORKDIR/responses/sets.json          role, decision and, where they are not the network's, class names of each set; class names; facts
-                                     of the data
+                                     checkpoint: identity of the checkpoint that answered, asked: identity of what it was asked
+WORKDIR/responses/sets.json          role, decision, identity and, where they are not the network's, class names of each set; class
+                                     names; facts of the data
 
 Where a run has variants, each has these files in WORKDIR/VARIANT, and its config.json.
 """
@@ -12,6 +12,7 @@ Where a run has variants, each has these files in WORKDIR/VARIANT, and its confi
 import collections
 import dataclasses
 import functools
+import hashlib
 import json
 import math
 import os
@@ -28,7 +29,6 @@ import numpy as np
 import pandas as pd
 
 from jaxbed import config, decisions, parallel, train
-from jaxbed.checkpoint import Store
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.interrupt import Interrupt
@@ -41,6 +41,7 @@ THREADS = 8  # that load checkpoints, and compress and write answers
 AHEAD = 3  # checkpoints in memory beyond those that answer
 EPOCHS = 4  # that answer in one pass over images which are streamed: reading takes longer than answering
 STEPS = 4  # batches of a block of streamed images
+PICTURES = 64  # of each set, evenly spaced, whose pixels are part of what the set is
 
 
 class Loaded(NamedTuple):
@@ -55,7 +56,7 @@ class Part(NamedTuple):
     """What one variant needs to answer."""
 
     folder: pathlib.Path  # of its responses
-    sets: dict[str, EvaluationSet]
+    asked: dict[str, str]  # identity of each set
     seeds: parallel.Seeds  # its own
     pools: list["Pool"]
 
@@ -68,38 +69,48 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     """
     program = train.prepare(cfg, variants, workdir)
     _, epochs = train.stores(workdir, program.seeds.size, log)
-    parts = prepare(cfg, variants, program, pathlib.Path(workdir))
+    parts = prepare(cfg, variants, program, pathlib.Path(workdir), set(epochs.numbers()))
     together = EPOCHS if any(one_pool.streamed for part in parts for one_pool in part.pools) else 1
     if not epochs.numbers() and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         while True:
             trained = epochs.numbers()
-            left = [epoch for epoch in trained if not all(answered(part.folder, part.sets, epoch, epochs) for part in parts)]
-            loading = collections.deque()
+            left = [epoch for epoch in trained if not all(answered(part, epoch, epochs.identity(epoch)) for part in parts)]
+            loading, damaged = collections.deque(), []
             for place in range(0, len(left), together):
                 if interrupt.signal:
                     return interrupt.signal
                 for following in left[place + len(loading) : place + together + AHEAD]:
                     loading.append(threads.submit(epochs.load, following, snapshot(program.abstract)))
-                group = [Loaded(epoch, epochs.identity(epoch), loading.popleft().result()) for epoch in left[place : place + together]]
-                answer(group, parts, log, threads)
+                group = []
+                for epoch in left[place : place + together]:
+                    try:
+                        group.append(Loaded(epoch, epochs.identity(epoch), loading.popleft().result()))
+                    except ValueError as error:
+                        damaged.append(str(error))
+                if group:
+                    answer(group, parts, log, threads, interrupt)
+            if damaged:
+                raise ValueError(f"{'; '.join(damaged)}. All other epochs are evaluated. Restore it, or train anew in another workdir")
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             time.sleep(1.0)
 
 
-def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdir: pathlib.Path) -> list[Part]:
+def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdir: pathlib.Path, trained: set[int]) -> list[Part]:
     """Writes down what the answers will mean, and brings the images to the devices: once where variants share them."""
     seeds, parts, ready = of_variant(cfg, program.seeds), [], {}
     for variant in variants:
         sets, folder = chosen(cfg, variant.source), workdir / variant.name / "responses"
-        describe(folder, variant.source, sets)
+        asked = {name: identity(found) for name, found in sets.items()}
+        keep(folder, asked, trained)
+        describe(folder, variant.source, sets, asked)
         if variant.name:
             config.save(variant.cfg, workdir / variant.name / "config.json")
         if id(variant.source) not in ready:
             ready[id(variant.source)] = pool(program.method.predict, seeds, variant.source, sets, cfg.eval.batch_size)
-        parts.append(Part(folder, sets, seeds, ready[id(variant.source)]))
+        parts.append(Part(folder, asked, seeds, ready[id(variant.source)]))
     return parts
 
 
@@ -120,7 +131,35 @@ def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
     return {name: source.sets[name] for name in cfg.eval.sets or source.sets}
 
 
-def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet]) -> None:
+def identity(asked: EvaluationSet) -> str:
+    """What a set asks: its names, labels and decision, and the pixels of some of its images, which are read."""
+    image, label, cue, names = asked.split
+    rows = np.unique(np.linspace(0, len(names) - 1, PICTURES).astype(int))
+    pixels = strict(image).take(rows)[0] if isinstance(image, stream.Images) else image[rows]
+    found = hashlib.sha256(f"{asked.decision} {pixels.shape}".encode())
+    for array in (pixels, label, cue):
+        found.update(np.ascontiguousarray(array).tobytes())
+    found.update("\n".join(names).encode())
+    return found.hexdigest()[:16]
+
+
+def strict(images: stream.Images) -> stream.Images:
+    """No image may be answered for another."""
+    return dataclasses.replace(images, corrupt="fail")
+
+
+def keep(folder: pathlib.Path, asked: dict[str, str], trained: set[int]) -> None:
+    """Raises ValueError for answers that would lose their meaning and cannot be given again, since their checkpoint is gone."""
+    for name, question in asked.items():
+        for path in (folder / name).glob("*.npz"):
+            if int(path.stem) not in trained and read(path).get("asked", question) != question:
+                raise ValueError(
+                    f"{path} answers other images, or by another decision, than {name} has now, and no checkpoint of that epoch is left: "
+                    f"bring the former {name} back, or move {path.parent} away"
+                )
+
+
+def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet], asked: dict[str, str]) -> None:
     """Writes what the answers mean: once per run, the same bytes each time."""
     for name, (split, _, _) in sets.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -129,7 +168,10 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
     content = {
         "data": {"name": source.name, "cue": source.cue_name, **source.facts},
         "classes": list(source.class_names),
-        "sets": {name: {"role": role, "decision": rule, **decisions.classes(rule)} for name, (_, role, rule) in sets.items()},
+        "sets": {
+            name: {"role": role, "decision": rule, "identity": asked[name], **decisions.classes(rule)}
+            for name, (_, role, rule) in sets.items()
+        },
     }
     (folder / "sets.json").write_text(json.dumps(content, indent=2) + "\n")
 
@@ -152,7 +194,8 @@ def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[st
     pools = []
     for (_, decision, streamed), names in groups.items():
         sizes = [len(sets[name].split.label) for name in names]
-        read = blocks(seeds, [sets[name].split.image for name in names], batch_size)
+        images = [sets[name].split.image for name in names]
+        read = blocks(seeds, list(map(strict, images)) if streamed else images, batch_size)
         pools.append(Pool(names, sizes, read, seeds.over(_answers(predict, source, decision), shared=(2,)), streamed))
     return pools
 
@@ -171,10 +214,8 @@ def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[
     """All images in blocks of STEPS batches, read ahead; the last block is filled up with repetitions."""
     size = STEPS * batch
     count = -(-len(images) // size)
-    images = dataclasses.replace(images, corrupt="fail")  # no image may be answered for another
-    read = stream.batches(images, lambda block: np.arange(block * size, (block + 1) * size) % len(images), 0)
-    found = (seeds.place(next(read)[0].reshape(STEPS, batch, *images.shape[1:]), None, "data") for _ in range(count))
-    yield from stream.ahead(found, 1)
+    read = stream.batches(images, lambda block: np.arange(block * size, (block + 1) * size) % len(images), 0, count)
+    yield from stream.ahead((seeds.place(found.reshape(STEPS, batch, *images.shape[1:]), None, "data") for found, _ in read), 1)
 
 
 def _answers(predict: Callable, source: Source, rule: str) -> Callable:
@@ -190,21 +231,24 @@ def _answers(predict: Callable, source: Source, rule: str) -> Callable:
     return answers
 
 
-def answered(folder: pathlib.Path, sets: dict[str, EvaluationSet], epoch: int, epochs: Store) -> bool:
-    """Whether all sets have the answers of exactly this checkpoint."""
-    for name in sets:
-        path = folder / name / f"{epoch}.npz"
-        try:
-            with path.open("rb") as file, np.load(file) as stored:
-                if str(stored["checkpoint"]) != epochs.identity(epoch):
-                    return False
-        except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile):  # absent or damaged
-            return False
-    return True
+def answered(part: Part, epoch: int, checkpoint: str) -> bool:
+    """Whether exactly this checkpoint answered exactly these sets."""
+    return all(
+        read(part.folder / name / f"{epoch}.npz") == {"checkpoint": checkpoint, "asked": question} for name, question in part.asked.items()
+    )
 
 
-def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPoolExecutor) -> None:
-    """Writes what all seeds answer with the weights of each epoch's checkpoint."""
+def read(path: pathlib.Path) -> dict[str, str]:
+    """Which checkpoint answered what; nothing where the file is absent or damaged."""
+    try:
+        with path.open("rb") as file, np.load(file) as stored:
+            return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
+    except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        return {}
+
+
+def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPoolExecutor, interrupt: Interrupt) -> None:
+    """Writes what all seeds answer with the weights of each epoch's checkpoint; after an interrupt, of sets that are done."""
     started, images, written = time.monotonic(), 0, []
     for i, part in enumerate(parts):
         seeds, own = part.seeds, [loaded.weights for loaded in group]
@@ -212,21 +256,24 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
             own = [seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed") for weights in own]
         for each in part.pools:
             images += sum(each.sizes)
-            for loaded, weights, answers in zip(group, own, _pass(each, own), strict=True):
+            for loaded, weights, answers in zip(group, own, _pass(each, own, interrupt), strict=False):  # of none where interrupted
                 flat, alive = answers.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
                 for name, found in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
-                    content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive, "checkpoint": loaded.identity}
+                    content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
+                    content |= {"checkpoint": loaded.identity, "asked": part.asked[name]}
                     written.append(threads.submit(write, part.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
         file.result()
-    for loaded in group:
+    for loaded in () if interrupt.signal else group:
         log.write("evaluation", epoch=loaded.epoch, images=images, seconds=(time.monotonic() - started) / len(group))
 
 
-def _pass(pool: Pool, own: list[PyTree]) -> list[np.ndarray]:
-    """Answers [S, steps, B] of each of several epochs' weights, in one pass over the images."""
+def _pass(pool: Pool, own: list[PyTree], interrupt: Interrupt) -> list[np.ndarray]:
+    """Answers [S, steps, B] of each of several epochs' weights, in one pass over the images; [] where it is interrupted."""
     found = []
     for block in pool.blocks():
+        if interrupt.signal:
+            return []
         found.append([pool.answers(weights["params"], weights["stats"], block) for weights in own])
         jax.block_until_ready(found[-2:-1])  # the device answers one block while the next is read, and holds no more
     return [np.concatenate(answers, axis=1) for answers in zip(*found, strict=True)]

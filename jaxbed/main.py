@@ -36,6 +36,9 @@ def named_fields(argv: list[str]) -> Iterator[None]:
 
 def parse(argv: list[str]) -> list[str]:
     """The command line's flags; returns the other words. What cannot be is told, and ends the program."""
+    for word in argv:  # a config file may import what lies beside its folder, from wherever it is called
+        if word.startswith("--config=") and ".py" in word:
+            sys.path.append(str(pathlib.Path(word.removeprefix("--config=")).absolute().parent.parent))
     try:
         with named_fields(argv):
             return app.parse_flags_with_usage(argv)

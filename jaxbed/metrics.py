@@ -106,7 +106,7 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
         for path in paths:
-            response, seeds, alive = _answers(workdir, path, len(label))
+            response, seeds, alive = _answers(workdir, path, len(label), facts)
             status = np.where(alive, "ok", "diverged")
             for metric, (value, n_correct, n_total) in measure(response, label, cue, about["data"]["cue"]).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
@@ -132,7 +132,7 @@ def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFram
     for (dataset, epoch), rows in chosen[chosen["algorithm"] == algorithm].groupby(["dataset", "epoch"], sort=False):
         names = np.array([*about["sets"][dataset].get("classes", about["classes"]), "none"])
         label, _ = _labels(workdir, dataset)
-        response, seeds, _ = _answers(workdir, workdir / "responses" / dataset / f"{int(epoch)}.npz", len(label))
+        response, seeds, _ = _answers(workdir, workdir / "responses" / dataset / f"{int(epoch)}.npz", len(label), about["sets"][dataset])
         for seed, answers in zip(seeds, response, strict=True):
             if str(seed) not in set(rows["run"].astype(str)):
                 continue
@@ -154,13 +154,16 @@ def _labels(workdir: pathlib.Path, dataset: str) -> tuple[np.ndarray, np.ndarray
     return images["label"].to_numpy(), images["cue"].to_numpy()
 
 
-def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(responses [S, n], seeds [S], alive [S]) of a file."""
+def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(responses [S, n], seeds [S], alive [S]) of a file; facts are those of its set."""
     try:
         with path.open("rb") as file, np.load(file) as stored:
             response, seeds, alive = stored["response"], stored["seeds"], stored["alive"]
+            asked = str(stored["asked"]) if "asked" in stored else facts.get("identity")
     except (EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it, then: jaxbed eval {workdir}") from error
+    if asked != facts.get("identity", asked):
+        raise ValueError(f"{path} answers other images, or by another decision, than sets.json and images.csv tell: jaxbed eval {workdir}")
     if response.shape[1] != images:
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")

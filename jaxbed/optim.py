@@ -5,6 +5,7 @@ Weight decay is added to the gradient of *every* parameter, BatchNorm and biases
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import jax
@@ -32,15 +33,27 @@ class Optim:
     warmup_epochs: float = 0.0  # linear from 0, per step
 
     def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Raises ValueError for values that no optimizer can have: once more, since fields may have been overridden."""
         _one_of("optim.rule", self.rule, ("sgd", "adam"))
         _one_of("optim.schedule", self.schedule, ("constant", "step", "cosine"))
+        for names, allowed, fits in (
+            (("lr", "weight_decay", "gamma", "warmup_epochs"), "0 or more", lambda value: 0 <= value < math.inf),
+            (("momentum", "b1", "b2"), "from 0 to below 1", lambda value: 0 <= value < 1),
+            (("eps",), "above 0", lambda value: 0 < value < math.inf),
+        ):
+            for name in names:
+                if not fits(value := getattr(self, name)):
+                    raise ValueError(f"optim.{name} = {value}: must be {allowed}")
 
     def hparams(self) -> dict[str, float]:
         return {"lr": self.lr, "weight_decay": self.weight_decay}
 
     def transform(self, info: Info) -> Callable[[dict[str, jax.Array]], optax.GradientTransformation]:
         """The function hparams -> optimizer. `hparams` needs `lr` and `weight_decay` and may hold traced values."""
-        self.__post_init__()  # fields may have been overridden since
+        self.check()
         decay = _factor(self, info)
 
         def build(hparams: dict[str, jax.Array]) -> optax.GradientTransformation:

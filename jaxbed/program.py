@@ -125,6 +125,10 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables:
     if cfg.method.reads_bias:  # for all other methods it never reaches the device
         if (reason := source.facts.get("bias_label")) and cfg.method.reads_bias != "agreement":
             raise ValueError(f"{cfg.name} needs the class of every image's bias, and {source.name} has {reason}. Take another method")
+        if cfg.method.reads_bias != "agreement" and all((t.cue < 0).all() for t in trains):
+            raise ValueError(
+                f"{cfg.name} needs the class of every image's bias, and {source.name} has none. Take another method or data set"
+            )
         arrays["bias"] = [t.cue for t in trains]
     if method.rows:
         known = [method.rows(t.label, t.cue if cfg.method.reads_bias else None) for t in trains]

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import hashlib
+import json
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ import numpy as np
 from jaxbed import before, checkpoint, config, initial, parallel
 from jaxbed.data import source as sources
 from jaxbed.data import stream
+from jaxbed.data.split import Split
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log, Record
 from jaxbed.program import Feed, Program, Run, assemble, snapshot
@@ -61,6 +64,7 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
                 saved_at = time.monotonic()
         resume.wait()
         epochs.wait()
+        stop = interrupt.signal  # also one that came during the last epoch's end
     if not alive.any():
         raise ValueError(f"every seed of {cfg.name} became non-finite by step {step}: lower optim.lr (now {cfg.optim.lr})")
     return stop
@@ -68,8 +72,35 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
 
 def prepare(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) -> Program:
     """Everything that runs all variants, with what came before them. Raises ValueError or FileNotFoundError for what cannot run."""
+    same_images(variants, pathlib.Path(workdir))
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants))
     return assemble(cfg, variants, seeds, before.tables(cfg, variants, workdir))
+
+
+def same_images(variants: list[Variant], workdir: pathlib.Path) -> None:
+    """Keeps in WORKDIR/training_set.json which images are trained on; ValueError where something was trained on others.
+
+    Rows would mean other images, and images that were trained on could be among those that are now held out.
+    """
+    found = [_described(split) for split in {id(variant.source): variant.source.train for variant in variants}.values()]
+    path = workdir / "training_set.json"
+    former = json.loads(path.read_text()) if path.is_file() else None
+    if former == found:
+        return
+    if former and (workdir / "checkpoints").is_dir():
+        counts = " / ".join(", ".join(str(one["images"]) for one in each) for each in (former, found))
+        raise ValueError(
+            f"{workdir} was trained on other images than there are now (number there / now: {counts}; or other names, labels or cues): "
+            "bring the former ones back, or take another --workdir"
+        )
+    workdir.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _described(split: Split) -> dict[str, int | str]:
+    digest = hashlib.sha256("\n".join(split.name).encode())
+    digest.update(np.stack([split.label, split.cue]).tobytes())
+    return {"images": len(split.label), "sha256": digest.hexdigest()}
 
 
 @jax.jit

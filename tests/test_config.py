@@ -336,6 +336,12 @@ def test_a_file_outside_the_project_may_use_what_is_inside(monkeypatch, tmp_path
 # check
 
 
+def overridden(name, value):
+    optim = tiny.Optim()
+    setattr(optim, name, value)  # as a flag does
+    return optim
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -343,7 +349,21 @@ def test_a_file_outside_the_project_may_use_what_is_inside(monkeypatch, tmp_path
         ({"batch_size": 0}, "batch_size = 0: must be at least 1"),
         ({"seeds": -1}, "seeds = -1: must be at least 1"),
         ({"eval": config.Eval(batch_size=0)}, "eval.batch_size = 0: must be at least 1"),
-        ({"first_seed": -1}, "first_seed = -1: must not be negative"),
+        ({"first_seed": -1}, "first_seed = -1: must be from 0 to 2147483646"),
+        ({"first_seed": 2**31}, "first_seed = 2147483648: must be from 0"),
+        ({"save": config.Save(-1)}, "save.resume_every_minutes = -1: must be 0 or more"),
+        *(
+            ({"optim": overridden(name, value)}, f"optim.{name} = {value}: must be {allowed}")
+            for name, value, allowed in (
+                ("lr", -1.0, "0 or more"),
+                ("lr", float("nan"), "0 or more"),
+                ("weight_decay", float("inf"), "0 or more"),
+                ("momentum", 2.0, "from 0 to below 1"),
+                ("b2", 1.0, "from 0 to below 1"),
+                ("eps", 0.0, "above 0"),
+                ("warmup_epochs", -3.0, "0 or more"),
+            )
+        ),
         ({"name": ""}, "name is empty"),
     ],
 )
@@ -433,6 +453,26 @@ def test_differences_name_path_and_both_values():
 
 
 # The workdir of a run
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"eval": config.Eval(batch_size=7, sets=("edge",))},
+        {"mesh": parallel.Mesh(within="map")},
+        {"save": config.Save(1.0)},
+        {"data": imagenet.Config(train="elsewhere", edge="new", decision="sixteen_mean_logit")},
+    ],
+)
+def test_a_run_goes_on_with_other_settings_that_it_was_not_trained_by(tmp_path, change):
+    former = tiny.train_config(data=imagenet.Config(train="here"))
+    config.claim(former, tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    now = dataclasses.replace(former, **change)
+    config.claim(now, tmp_path)
+    assert config.load(tmp_path) == now
+    with pytest.raises(ValueError, match=r"other settings \(there / now\): data.stored_px: 256 / 300. Take"):
+        config.claim(dataclasses.replace(now, data=dataclasses.replace(now.data, stored_px=300)), tmp_path)
 
 
 def test_a_workdir_is_claimed_once_and_for_the_same_settings(tmp_path):

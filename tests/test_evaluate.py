@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import config, decisions, evaluate, parallel, train, variants
+from jaxbed import config, decisions, evaluate, metrics, parallel, train, variants
 from jaxbed.data.source import EvaluationSet
 from jaxbed.data.split import Split
 from jaxbed.log import Log
@@ -132,7 +132,7 @@ def test_every_epoch_has_answers_with_seeds_and_checkpoint(source, workdir):
         assert sorted(path.name for path in (workdir / "responses" / name).iterdir()) == ["1.npz", "2.npz", "images.csv"]
         for epoch in EPOCHS:
             with np.load(workdir / "responses" / name / f"{epoch}.npz") as stored:
-                assert sorted(stored) == ["alive", "checkpoint", "response", "seeds"]
+                assert sorted(stored) == ["alive", "asked", "checkpoint", "response", "seeds"]
                 assert stored["seeds"].tolist() == [0, 1] and stored["alive"].tolist() == [True, True]
                 assert str(stored["checkpoint"]) == epochs.identity(epoch)
     assert epochs.identity(1) != epochs.identity(2)
@@ -217,15 +217,17 @@ def test_non_finite_logits_are_answered_with_minus_one(source, workdir, value):
 # What cannot be answered
 
 
-def test_a_damaged_checkpoint_is_named(source, workdir):
-    folder = workdir / "checkpoints" / "epochs" / "2"
+@pytest.mark.parametrize("epoch", EPOCHS)
+def test_a_damaged_checkpoint_is_named_and_the_others_answer(source, workdir, epoch):
+    folder = workdir / "checkpoints" / "epochs" / str(epoch)
     largest = max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     raw = bytearray(largest.read_bytes())
     raw[len(raw) // 2] ^= 255
     largest.write_bytes(raw)
-    with pytest.raises(ValueError, match=f"{folder} cannot be used: .*missing or changed"):
+    with pytest.raises(ValueError, match=f"{folder} cannot be used: .*missing or changed.*Restore it"):
         run(CONFIG, source, workdir)
-    assert (workdir / "responses" / "val" / "1.npz").is_file() and not (workdir / "responses" / "val" / "2.npz").exists()
+    answered = {int(path.stem) for path in (workdir / "responses" / "val").glob("*.npz")}
+    assert answered == set(EPOCHS) - {epoch}
 
 
 def test_a_half_written_checkpoint_does_not_count(source, workdir):
@@ -272,13 +274,68 @@ def test_images_are_listed_in_the_order_of_the_answers(source, workdir):
         assert frame["label"].tolist() == split.label.tolist() and frame["cue"].tolist() == split.cue.tolist()
 
 
+def other_pixels(asked):
+    return asked._replace(split=asked.split._replace(image=255 - asked.split.image))
+
+
+def other_order(asked):
+    return asked._replace(split=asked.split._replace(image=asked.split.image[::-1], name=asked.split.name[::-1]))
+
+
+def other_labels(asked):
+    return asked._replace(split=asked.split._replace(label=asked.split.label[::-1]))
+
+
+def other_cues(asked):
+    return asked._replace(split=asked.split._replace(cue=(asked.split.cue + 1) % 4))
+
+
+def other_decision(asked):
+    return asked._replace(decision="least")
+
+
+@pytest.fixture
+def least(monkeypatch):
+    monkeypatch.setitem(decisions.RULES, "least", lambda logits: jnp.argmin(logits, -1).astype(jnp.int32))
+
+
+CHANGES = [other_pixels, other_order, other_labels, other_cues, other_decision]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_set_that_changed_is_answered_again(source, workdir, least, change):
+    config.save(CONFIG, workdir / "config.json")
+    run(CONFIG, source, workdir)
+    metrics.scores(workdir)
+    changed = dataclasses.replace(source, sets={**source.sets, "edge": change(source.sets["edge"])})
+    evaluate.describe(workdir / "responses", changed, changed.sets, {name: evaluate.identity(s) for name, s in changed.sets.items()})
+    with pytest.raises(ValueError, match=r"1\.npz answers other images, or by another decision, than .*: jaxbed eval"):
+        metrics.scores(workdir)  # an evaluation that was stopped before it came to them
+    assert run(CONFIG, changed, workdir) == 0
+    check_answers(CONFIG, changed, workdir)
+    metrics.scores(workdir)
+
+
+def test_answers_whose_checkpoint_is_gone_do_not_lose_their_meaning(source, workdir):
+    run(CONFIG, source, workdir)
+    before = {path: path.read_bytes() for path in (workdir / "responses").rglob("*.*")}
+    for path in (workdir / "checkpoints" / "epochs").glob("1*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    changed = dataclasses.replace(source, sets={**source.sets, "edge": other_order(source.sets["edge"])})
+    with pytest.raises(ValueError, match=r"edge/1\.npz answers other .* no checkpoint of that epoch is left: bring the former edge back"):
+        run(CONFIG, changed, workdir)
+    assert run(CONFIG, source, workdir) == 0
+    assert {path: path.read_bytes() for path in (workdir / "responses").rglob("*.*")} == before
+
+
 def test_sets_are_described_once_and_for_all(source, workdir):
     run(CONFIG, source, workdir)
     text = (workdir / "responses" / "sets.json").read_text()
     about = json.loads(text)
     assert about["data"] == {"name": "shapes", "cue": "texture", **source.facts}
     assert about["classes"] == list(source.class_names)
-    assert about["sets"] == {name: {"role": s.role, "decision": s.decision} for name, s in source.sets.items()}
+    what = {name: {"role": s.role, "decision": s.decision, "identity": evaluate.identity(s)} for name, s in source.sets.items()}
+    assert about["sets"] == what
     run(CONFIG, source, workdir)
     assert (workdir / "responses" / "sets.json").read_text() == text
 
@@ -359,17 +416,19 @@ def test_watching_ends_with_the_last_epoch(source, workdir, monkeypatch):
     check_answers(CONFIG, source, workdir)
 
 
-def test_a_signal_stops_after_the_epoch_in_hand_and_the_next_call_goes_on(source, workdir, monkeypatch):
-    answer = evaluate.answer
+@pytest.mark.parametrize(("after", "epochs"), [(0, set()), (1, {"1.npz"})])
+def test_a_signal_stops_between_blocks_and_the_next_call_goes_on(source, workdir, monkeypatch, after, epochs):
+    answer, answers = evaluate.answer, []
 
     def answer_and_be_stopped(*args):
-        os.kill(os.getpid(), signal.SIGTERM)
-        answer(*args)
+        if len(answers) == after:
+            os.kill(os.getpid(), signal.SIGTERM)
+        answers.append(answer(*args))
 
     monkeypatch.setattr(evaluate, "answer", answer_and_be_stopped)
     assert run(CONFIG, source, workdir) == signal.SIGTERM
     monkeypatch.undo()
-    assert {path.rpartition("/")[2] for path in written(workdir)} == {"1.npz"} and len(written(workdir)) == 7
+    assert {path.rpartition("/")[2] for path in written(workdir)} == epochs and len(written(workdir)) == 7 * len(epochs)
     assert run(CONFIG, source, workdir) == 0
     check_answers(CONFIG, source, workdir)
 

@@ -88,9 +88,21 @@ def test_imagenet_val_is_a_test_set_and_selects_only_where_asked_to(root):
 
 def test_mixtures_have_names_and_shares(root):
     source = opened(root, more=(str(root / "train"),), shares=(0.5, 0.5))
-    assert [part.size for part in source.parts] == [900, 1000] and len(source.train.label) == 1900
+    assert [part.size for part in source.parts] == [900, 900] and len(source.train.label) == 1800
     np.testing.assert_array_equal(class_of(source.train.image), source.train.label)
     assert opened(root, more=(str(root / "train"),)).parts == ()
+
+
+@pytest.mark.parametrize("ending", [".png", ".bmp"])
+def test_no_other_form_of_a_held_out_picture_is_trained_on(tmp_path, ending):
+    for number in range(12):
+        picture(tmp_path / "train" / f"n{number % 3}" / f"n{number % 3}_{number}.png", (number, 0, 0))
+        picture(tmp_path / "other" / f"n{number % 3}" / f"n{number % 3}_{number}{ending}", (number, 0, 0))
+    picture(tmp_path / "other" / "n1" / "deep" / f"n1_4{ending}", (4, 0, 0))
+    source = opened(tmp_path, more=(str(tmp_path / "other"),), val_from_train=6)
+    held = set(class_of(source.sets["val"].split.image))
+    assert len(held) == 6 and not held & set(class_of(source.train.image))
+    assert source.facts["held_out_of_more"] == 6 + (4 in held) and len(source.train.label) == 6 + 13 - 6 - (4 in held)
 
 
 def test_large_sets_stay_on_disk(root):
@@ -111,6 +123,17 @@ def test_unreadable_training_pictures_are_an_error_or_left_out(root, tmp_path):
     assert source.facts["unreadable"] == ["n00000001/damaged.png"]
 
 
+@pytest.mark.parametrize("resident_gib", [0.0, 1.0])
+def test_unreadable_held_out_pictures_are_left_out(tmp_path, resident_gib):
+    for number in range(8):
+        picture(tmp_path / "n0" / f"{number}.png", (0, 0, 0))
+        (tmp_path / "n0" / f"damaged{number}.png").write_bytes(b"nothing")
+    source = opened(tmp_path, train=str(tmp_path), val_from_train=12, corrupt="skip", resident_gib=resident_gib)
+    names = source.sets["val"].split.name
+    assert 4 <= len(names) <= 8 and not [name for name in names if "damaged" in name]
+    assert len(source.facts["unreadable"]) >= 12 - len(names)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -122,6 +145,15 @@ def test_unreadable_training_pictures_are_an_error_or_left_out(root, tmp_path):
         ({"more": ("edge",)}, "edge has other classes than it must: lacks n00000000 and has airplane"),
         ({"edge": "a"}, "data.edge: .*a has other classes than it must: lacks airplane"),
         ({"imagenet_a": "edge"}, "data.imagenet_a: .*edge has 16 classes and imagenet_a has 200"),
+        ({"imagenet_a": "r"}, "data.imagenet_a: .*r has other classes than it must: lacks n00000015 and has n00000001"),
+        ({"imagenet_r": "train"}, "data.imagenet_r: .*train has pictures of class 0, which imagenet_r has not"),
+        ({"edge": "edge", "decision": "argmax"}, "data.decision = 'argmax' is not one of sixteen_mean_prob, "),
+        ({"side_px": 0}, "data.side_px = 0: must be at least 1"),
+        ({"threads": -1}, "data.threads = -1: must be at least 0"),
+        ({"split_seed": -1}, "data.split_seed = -1: must be at least 0"),
+        ({"resident_gib": float("nan")}, "data.resident_gib = nan: must be 0 or more"),
+        ({"more": ("",)}, "data.more = .*: each must name a folder"),
+        ({"shares": (float("nan"),)}, "data.shares = .*each above 0"),
         ({"train": "a", "edge": "edge"}, "edge: needs a network of the 1000 ImageNet classes, and .*a has 200"),
         ({"cue_conflict": "edge"}, r"cue-conflict picture airplane/airplane1\.png: names are"),
     ],

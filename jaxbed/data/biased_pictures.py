@@ -45,6 +45,8 @@ class Listed(NamedTuple):
 class Config:
     varies: ClassVar[tuple[str, ...]] = ("conflicting_percent",)  # where training sets are equally large
 
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir", "resident_gib", "threads")
+
     dir: str = ""
     conflicting_percent: float = 1.0  # of the training set: 0.5 | 1 | 2 | 5 | 20
     side_px: int = 224

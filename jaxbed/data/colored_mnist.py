@@ -49,6 +49,8 @@ class Config:
 
     varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")  # what a sweep may vary: images, labels and cues alone
 
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir",)
+
     dir: str = "data/mnist"
     layout: str = "idx"  # idx | tfds | png
     conflicting_percent: float = 1.0  # 0.5 | 1 | 2 | 5 | 20

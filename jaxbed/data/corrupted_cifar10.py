@@ -40,6 +40,8 @@ HELD, TRAIN, VAL, TEST = range(4)  # streams of random numbers
 class Config:
     varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")
 
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir",)
+
     dir: str = "data/cifar10"  # the folder named above, or the one that holds it
     layout: str = "cifar"  # cifar | lff | archive
     conflicting_percent: float = 1.0  # 0.5 | 1 | 2 | 5 | 20

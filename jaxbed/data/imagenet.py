@@ -15,8 +15,10 @@ central square are never seen, unlike with crops of whole pictures.
 """
 
 import dataclasses
+import math
 import pathlib
 import re
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,11 +34,17 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIXTEEN = tuple(decisions.SIXTEEN)
 CLASSES = 1000
 NONE = "none"
+SIXTEEN_RULES = tuple(rule for rule in decisions.RULES if rule.startswith("sixteen"))
 ZOOM_PX = 256  # BiasBed's resize of 224-px stimuli, before the centre is cut
 
 
 @dataclasses.dataclass
 class Config:
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the same pictures are, and what is evaluated how
+        *("train", "more", "val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr"),
+        *("decision", "zoom", "resize_px", "resident_gib", "threads"),
+    )
+
     train: str = ""  # "none": there is nothing to train on, for --config.epochs=0
     more: tuple[str, ...] = ()  # further training sets with the same classes, e.g. DeepAugment's two folders
     shares: tuple[float, ...] = ()  # of train and of each of `more` in every batch; empty: all images are shuffled together
@@ -65,10 +73,11 @@ class Config:
     def open(self) -> Source:
         if not self.train:
             raise ValueError("data.train is empty: name ImageNet's training set, --config.data.train=FOLDER (or tfds:imagenet2012:train)")
-        train, parts, held = _training(self) if self.train != NONE else _nothing(self)
+        _check_values(self)
+        train, parts, held, also = _training(self) if self.train != NONE else _nothing(self)
         image = _split(self, train)
         sets = {"val": EvaluationSet(_split(self, held), "val")} if held else {}
-        sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
+        sets |= _thousand(self, train.classes) | _two_hundred(self, train.classes) | _sixteen(self)
         if not held and self.train != NONE:
             if "imagenet" not in sets:
                 raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it, --config.data.val=FOLDER")
@@ -87,7 +96,8 @@ class Config:
                 "val_from_train": self.val_from_train,
                 "decision": self.decision,
                 "zoom": self.zoom,
-                "unreadable": sorted(train.images.skipped),  # as far as is known before the first epoch
+                "unreadable": sorted({*train.images.skipped, *(held.images.skipped if held else ())}),  # known before the first epoch
+                **({"held_out_of_more": len(also)} if self.more else {}),
             },
             cue_name="texture",
             augment=augment.make(self.augment, image.image.shape[1:]),
@@ -95,10 +105,24 @@ class Config:
         )
 
 
-def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None]:
-    """All training pictures, the parts that batches have shares of, and the pictures held out to select epochs on."""
-    places, held = (cfg.train, *cfg.more), None
-    if cfg.shares and (len(cfg.shares) != len(places) or min(cfg.shares) <= 0):
+def _check_values(cfg: Config) -> None:
+    if cfg.decision not in SIXTEEN_RULES:
+        raise ValueError(f"data.decision = {cfg.decision!r} is not one of {', '.join(SIXTEEN_RULES)}")
+    for name, least in (("side_px", 1), ("stored_px", 1), ("resize_px", 0), ("threads", 0), ("split_seed", 0), ("val_from_train", 0)):
+        if getattr(cfg, name) < least:
+            raise ValueError(f"data.{name} = {getattr(cfg, name)}: must be at least {least}")
+    if not 0 <= cfg.resident_gib < math.inf:
+        raise ValueError(f"data.resident_gib = {cfg.resident_gib}: must be 0 or more")
+    if not all(cfg.more):
+        raise ValueError(f"data.more = {cfg.more}: each must name a folder (or tfds:NAME:SPLIT)")
+
+
+def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None, np.ndarray]:
+    """All training pictures, the parts that batches have shares of, the pictures held out to select epochs on, and the names of those
+    left out of `more` since they show the same.
+    """
+    places, held, also = (cfg.train, *cfg.more), None, []
+    if cfg.shares and (len(cfg.shares) != len(places) or not all(0 < share < math.inf for share in cfg.shares)):
         raise ValueError(f"data.shares = {cfg.shares}: {len(places)} training sets need as many shares, each above 0")
     if cfg.shares and cfg.corrupt == "skip":
         raise ValueError("data.shares with data.corrupt=skip: a picture of another part could take a place. Remove unreadable ones")
@@ -109,23 +133,38 @@ def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None]
     if cfg.val_from_train:
         size = len(found[0].labels)
         if not 0 < cfg.val_from_train < size:
-            raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images")
+            raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images, hold out fewer than that")
         order = np.random.default_rng(cfg.split_seed).permutation(size)
         resize = cfg.stored_px if found[0].stored_px else cfg.resize_px
-        again = pictures.open_place(cfg.train, Size(cfg.side_px, resize), threads=cfg.threads)  # as evaluation sees them
+        again = pictures.open_place(cfg.train, Size(cfg.side_px, resize), cfg.corrupt, cfg.threads)  # as evaluation sees them
         held = pictures.subset(again, np.sort(order[: cfg.val_from_train]))
         found[0] = pictures.subset(found[0], np.sort(order[cfg.val_from_train :]))
+        shown = set(_what_it_shows(held))
+        for i, other in enumerate(found[1:], 1):
+            is_held = np.array([what in shown for what in _what_it_shows(other)])
+            also.append(other.images.names[is_held])
+            found[i] = pictures.subset(other, np.flatnonzero(~is_held))
+        if cfg.corrupt == "skip" and held.images.nbytes > cfg.resident_gib * 2**30:  # answers of a stand-in would count
+            skipped = held.images.skipped
+            held = pictures.subset(held, held.images.readable())
+            held.images.skipped.update(skipped)
     parts = tuple(Part(len(f.labels), share) for f, share in zip(found, cfg.shares, strict=True)) if cfg.shares else ()
-    return pictures.join(found), parts, held
+    return pictures.join(found), parts, held, np.concatenate([*also, np.array([], str)])
 
 
-def _nothing(cfg: Config) -> tuple[Pictures, tuple[Part, ...], None]:
+def _what_it_shows(found: Pictures) -> list[tuple[str, str]]:
+    """Class and file name without ending: what a picture and its stylized or otherwise changed forms have in common."""
+    names = (str(name).rpartition("/")[2].rpartition(".") for name in found.images.names)
+    return [(found.classes[label], stem or rest) for label, (stem, _, rest) in zip(found.labels, names, strict=True)]
+
+
+def _nothing(cfg: Config) -> tuple[Pictures, tuple[Part, ...], None, tuple]:
     """In place of training pictures, a single black one; classes are those of the first set that has all of them."""
     named = next((place for place in (cfg.val, cfg.stylized, cfg.cae, cfg.edsr) if place), None)
     size = Size(cfg.side_px, 0)
     classes = pictures.open_place(named, size).classes if named else tuple(map(str, range(CLASSES)))
     black = Images(lambda row: np.zeros((cfg.side_px, cfg.side_px, 3), np.uint8), np.array(["nothing"]), (cfg.side_px,) * 2)
-    return Pictures(black, np.zeros(1, np.int32), classes), (), None
+    return Pictures(black, np.zeros(1, np.int32), classes), (), None, ()
 
 
 def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
@@ -138,14 +177,21 @@ def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]
     return sets
 
 
-def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
+def _two_hundred(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
+    """With 200 classes, as the archives have it, or with all 1000, of which the 200 occur, as TFDS has it."""
     sets = {}
     for name, members in (("imagenet_a", decisions.IMAGENET_A), ("imagenet_r", decisions.IMAGENET_R)):
         if place := getattr(cfg, name):
             found = pictures.open_place(place, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
-            if len(found.classes) != len(members):
+            own = np.arange(CLASSES) if len(found.classes) == CLASSES else members
+            if len(found.classes) != len(own):
                 raise ValueError(f"data.{name}: {place} has {len(found.classes)} classes and {name} has {len(members)}")
-            split = _split(cfg, found._replace(labels=members[found.labels].astype(np.int32)))
+            labels = own[found.labels].astype(np.int32)
+            if strange := sorted(set(labels) - set(members)):
+                raise ValueError(f"data.{name}: {place} has pictures of class {strange[0]}, which {name} has not: is it another set?")
+            if len(classes) == CLASSES and cfg.train != NONE:
+                _check_classes(f"data.{name}: {place}", found.classes, tuple(classes[i] for i in own))
+            split = _split(cfg, found._replace(labels=labels))
             sets |= {name: EvaluationSet(split, "ood", name), f"{name}_unmasked": EvaluationSet(split, "ood")}
     return sets
 
@@ -192,3 +238,6 @@ def _check_classes(place: str, found: tuple[str, ...], wanted: tuple[str, ...]) 
     if missing or strange:
         words = ([f"lacks {missing[0]}"] if missing else []) + ([f"has {strange[0]}"] if strange else [])
         raise ValueError(f"{place} has other classes than it must: {' and '.join(words)} ({len(missing)} missing, {len(strange)} unknown)")
+    if found != wanted:
+        first = next(one for one, other in zip(found, wanted, strict=True) if one != other)
+        raise ValueError(f"{place} has its classes in another order than it must, from {first} on: make it anew, sorted by name")

@@ -6,7 +6,6 @@ goes on at any step reads the same images. Threads are grain's: they suffice bec
 
 import collections
 import dataclasses
-import itertools
 import os
 import threading
 import weakref
@@ -91,7 +90,7 @@ class Images:
             except (OSError, ValueError) as error:
                 name = str(self.names[candidate])
                 if self.corrupt == "fail":
-                    cure = "restore it, or leave such images out with data.corrupt=skip"
+                    cure = "restore or remove it; data.corrupt=skip leaves such images of a training set out"
                     raise Unreadable(f"image {name} cannot be read ({error}): {cure}") from error
                 self.skipped[name] = str(error)
         raise Unreadable(f"none of {len(self)} images can be read; the last: {name} ({self.skipped[name]})")
@@ -99,10 +98,20 @@ class Images:
     def load(self) -> tuple[np.ndarray, np.ndarray]:
         """All of them, in memory: images [n, H, W, C] and the rows they are."""
         images, taken = self.empty(len(self))
+        for cut, part in self._each():
+            images[cut], taken[cut] = part
+        return images, taken
+
+    def readable(self) -> np.ndarray:
+        """Rows of those that can be read; all are tried."""
+        taken = np.concatenate([rows for _, (_, rows) in self._each()])
+        return np.flatnonzero(taken == np.arange(len(self)))
+
+    def _each(self) -> Iterator[tuple[slice, tuple[np.ndarray, np.ndarray]]]:
+        """All of them, a group after another: where it belongs, and what `take` gives."""
         cuts = [slice(first, first + GROUP) for first in range(0, len(self), GROUP)]
         with ThreadPoolExecutor(readers(self.threads)) as threads:
-            list(threads.map(lambda cut: self.fill(np.arange(len(self))[cut], images[cut], taken[cut]), cuts))
-        return images, taken
+            yield from zip(cuts, threads.map(lambda cut: self.take(np.arange(len(self))[cut]), cuts), strict=True)
 
 
 def join(parts: list[Images]) -> Images:
@@ -120,8 +129,10 @@ def join(parts: list[Images]) -> Images:
     return dataclasses.replace(first, read=read, names=names, skipped={})
 
 
-def batches(images: Images, rows_of: Callable[[int], np.ndarray], first: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(images [n, H, W, C], rows [n]) of steps first, first + 1, ... without end, read ahead; rows_of(step) -> [n], n always the same."""
+def batches(
+    images: Images, rows_of: Callable[[int], np.ndarray], first: int, count: int = 2**32
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(images [n, H, W, C], rows [n]) of `count` steps from `first` on, read ahead; rows_of(step) -> [n], n always the same."""
     import grain
 
     size = len(rows_of(first))
@@ -139,7 +150,7 @@ def batches(images: Images, rows_of: Callable[[int], np.ndarray], first: int) ->
         """A group is read straight into its place in the batch, so that nothing is copied once more."""
 
         def __len__(self) -> int:
-            return 2**40  # without end
+            return count * groups
 
         def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
             step, part = divmod(index, groups)
@@ -153,7 +164,7 @@ def batches(images: Images, rows_of: Callable[[int], np.ndarray], first: int) ->
 
     options = grain.ReadOptions(num_threads=readers(images.threads), prefetch_buffer_size=AHEAD * groups)
     read = iter(grain.MapDataset.source(Groups()).to_iter_dataset(options))
-    for step in itertools.count():
+    for step in range(count):
         for _ in range(groups):
             found, taken = next(read)
         del begun[step]
