@@ -3,17 +3,20 @@
     python data_prep/pictures.py SOURCE TARGET [--format uint8 --side-px 256] [--parts 64] [--workers 8] [--corrupt skip]
 
 format jpeg keeps the files' bytes; uint8 stores squares (shorter side resized, centre cut), which need no decoding in training: 196 kB a
-picture at 256 px. Every part is written by a process of its own and checked by SHA-256; the same command goes on where it was stopped.
+picture at 256 px. Every part is written by a process of its own and checked by SHA-256; the same command goes on where it was stopped, and
+makes parts again whose pictures have changed (names, sizes, times of modification).
 Pictures that cannot be decoded are an error, or with --corrupt=skip are left out and named in the manifest.
 """
 
 import argparse
 import functools
+import hashlib
 import json
 import multiprocessing
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import NamedTuple
 
@@ -32,36 +35,56 @@ class Job(NamedTuple):
     source: str
     path: pathlib.Path
     rows: np.ndarray
+    names: np.ndarray  # of the rows
     form: str
     side_px: int
     corrupt: str
 
 
+def digest(job: Job) -> str:
+    """Of the names of a part's pictures, and of the sizes and times of modification of those that are files."""
+    found = [[int(row), str(name)] for row, name in zip(job.rows, job.names, strict=True)]
+    if not job.source.startswith("tfds:"):
+        for row in found:
+            try:
+                facts = (pathlib.Path(job.source) / row[1]).stat()
+                row += [facts.st_size, facts.st_mtime_ns]
+            except OSError:  # a picture that cannot be read
+                pass
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def reader(job: Job) -> Callable[[int], bytes]:
+    """place in the part -> bytes. Files are read by the names that the index will hold, whatever the folder holds by now."""
+    if not job.source.startswith("tfds:"):
+        return pictures.files(pathlib.Path(job.source), job.names)
+    read = opened(job.source)[3]
+    return lambda place: read(int(job.rows[place]))
+
+
 def write(job: Job) -> dict:
-    """Makes one part, unless it is there already, and returns {sha256, rows, skipped}."""
-    facts_path = job.path.with_suffix(".json")
+    """Makes one part, unless it is there already and of the same pictures, and returns {sha256, rows, skipped, wanted}."""
+    facts_path, wanted = job.path.with_suffix(".json"), digest(job)
     if job.path.is_file() and facts_path.is_file():
         facts = json.loads(facts_path.read_text())
-        if facts["wanted"] == [int(job.rows[0]), int(job.rows[-1])] and records.checksum(job.path) == facts["sha256"]:
+        if facts["wanted"] == wanted and records.checksum(job.path) == facts["sha256"]:
             return facts
-    names, _, _, read = opened(job.source)
-    kept, skipped = [], {}
+    read, kept, skipped = reader(job), [], {}
 
     def encoded():
-        for row in job.rows:
+        for place, (row, name) in enumerate(zip(job.rows, job.names, strict=True)):
             try:
-                content = read(int(row))
+                content = read(place)
                 square = decode.square(content, *((job.side_px, job.side_px) if job.form == "uint8" else (1, 0)))  # jpeg: is it readable?
             except (OSError, ValueError) as error:
                 if job.corrupt == "fail":
-                    raise ValueError(f"{names[row]} cannot be read ({error}): restore it, or leave it out with --corrupt=skip") from error
-                skipped[str(names[row])] = str(error)
+                    raise ValueError(f"{name} cannot be read ({error}): restore it, or leave it out with --corrupt=skip") from error
+                skipped[str(name)] = str(error)
                 continue
             kept.append(int(row))
             yield square.tobytes() if job.form == "uint8" else content
 
-    digest = records.write_part(job.path, encoded())
-    facts = {"sha256": digest, "rows": kept, "skipped": skipped, "wanted": [int(job.rows[0]), int(job.rows[-1])]}
+    facts = {"sha256": records.write_part(job.path, encoded()), "rows": kept, "skipped": skipped, "wanted": wanted}
     partial = facts_path.with_suffix(".partial")
     partial.write_text(json.dumps(facts))
     os.replace(partial, facts_path)
@@ -69,16 +92,17 @@ def write(job: Job) -> dict:
 
 
 def prepare(source: str, target: pathlib.Path, form: str, side_px: int, parts: int, workers: int, corrupt: str) -> None:
-    names, labels, classes, _ = opened(source)
+    names, labels, classes, _ = pictures.open_bytes(source)
     target.mkdir(parents=True, exist_ok=True)
     made = target / "settings.json"
     settings = {"source": source, "format": form, "side_px": side_px, "parts": parts, "pictures": len(names), "corrupt": corrupt}
     if made.is_file() and json.loads(made.read_text()) != settings:
         raise ValueError(f"{target} was begun with other settings ({made.read_text().strip()}): take another folder, or delete it")
     made.write_text(json.dumps(settings) + "\n")
+    (target / "manifest.json").unlink(missing_ok=True)  # unfinished, until all parts are known to be of these pictures
     pieces = np.array_split(np.arange(len(names)), min(parts, len(names)))
     jobs = [
-        Job(source, target / f"part-{i:05d}-of-{len(pieces):05d}.array_record", rows, form, side_px, corrupt)
+        Job(source, target / f"part-{i:05d}-of-{len(pieces):05d}.array_record", rows, names[rows], form, side_px, corrupt)
         for i, rows in enumerate(pieces)
     ]
     facts, done = {}, 0

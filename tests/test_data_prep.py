@@ -1,6 +1,7 @@
 """Scripts that prepare data: restartable, checked, and what they write is what the folder holds."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -38,6 +39,39 @@ def test_jpeg_records_are_the_folder_and_go_on_where_they_stopped(source, tmp_pa
     again = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
     assert [name for name in times if times[name] != again[name]] == ["part-00001-of-00003.array_record"]
     np.testing.assert_array_equal(pictures.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.load()[0])
+
+
+def test_parts_whose_pictures_have_changed_are_made_again(source, tmp_path):
+    target = tmp_path / "records"
+
+    def made_again():
+        """Parts that the same command writes anew; the records then are the folder."""
+        before = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
+        assert run(source, target) == 0
+        found = records.open_records(target)
+        names, labels, classes = pictures.list_folder(source)
+        assert (found.names.tolist(), found.labels.tolist(), found.classes) == (names.tolist(), labels.tolist(), classes)
+        assert [found.source[row] for row in range(12)] == [(source / name).read_bytes() for name in names]
+        return [int(path.name[5:10]) for path in sorted(target.glob("*.array_record")) if path.stat().st_mtime_ns != before.get(path.name)]
+
+    assert made_again() == [0, 1, 2] and made_again() == []
+    (source / "class0" / "9.jpeg").rename(source / "class1" / "9.jpeg")  # the second of four in a part, which keeps its ends
+    assert made_again() == [0, 1]
+    (source / "class2" / "5.jpeg").write_bytes((source / "class2" / "8.jpeg").read_bytes())
+    assert made_again() == [2]
+    path = source / "class1" / "4.jpeg"
+    facts = path.stat()
+    Image.new("RGB", (20, 24)).save(path)
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # another size at the same time
+    assert made_again() == [1]
+
+
+def test_records_that_are_made_again_are_unfinished_until_then(source, tmp_path):
+    assert run(source, tmp_path / "records") == 0
+    (source / "class1" / "4.jpeg").write_bytes(b"nothing")
+    assert run(source, tmp_path / "records") == 2
+    with pytest.raises(FileNotFoundError, match="the folder is unfinished"):
+        records.open_records(tmp_path / "records")
 
 
 def test_squares_and_unreadable_pictures(source, tmp_path, capsys):

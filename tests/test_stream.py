@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import os
+import struct
 import sys
 import time
 import types
@@ -10,8 +12,9 @@ import types
 import jax
 import numpy as np
 import pytest
+import simplejpeg
 import tiny
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from jaxbed import evaluate, parallel, train, variants
 from jaxbed.data import decode, pictures, records, shapes, source, stream
@@ -81,11 +84,87 @@ def test_exact_squares_of_jpeg_files_are_pillows(mode, options):
     np.testing.assert_array_equal(decode.square(content, 77, 77), np.asarray(expected))
 
 
+@pytest.mark.parametrize("subsampling", ["444", "420"])
+def test_squares_of_ycck_files_are_pillows(subsampling):
+    cmyk = 255 - np.asarray(photo(77, 91, "CMYK"))  # as Adobe stores it
+    content = simplejpeg.encode_jpeg(np.ascontiguousarray(cmyk), 95, "CMYK", subsampling)
+    assert simplejpeg.decode_jpeg_header(content)[2] == "YCCK"
+    with Image.open(io.BytesIO(content)) as again:
+        expected = again.convert("RGB").crop((7, 0, 84, 77))
+    np.testing.assert_array_equal(decode.square(content, 77, 77), np.asarray(expected))
+    if subsampling == "444":  # else colours are interpolated otherwise
+        assert np.abs(decode.square(content, 77, 77, "fast").astype(float) - expected).mean() < 3
+
+
 @pytest.mark.parametrize("way", decode.WAYS)
-@pytest.mark.parametrize("content", [b"", b"\xff\xd8 no picture", encoded(photo())[:300]])
-def test_damaged_pictures_are_an_error(way, content):
-    with pytest.raises((ValueError, OSError)):
-        decode.square(content, 56, 64, way)
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])  # of a 16-bit PNG, it depends on Pillow's version
+def test_pictures_of_16_bits_keep_their_brightness(way, mode, monkeypatch):
+    grey = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16 + 15
+    content = encoded(Image.fromarray(grey), "PNG")
+
+    def opened(file):
+        picture = Image.fromarray(grey.astype({"I;16": "<u2", "I;16B": ">u2", "I": np.int32}[mode]))
+        assert picture.mode == mode
+        picture.format = "PNG"
+        return picture
+
+    expected = np.repeat(np.round(grey / 257).astype(np.uint8)[..., None], 3, 2)
+    np.testing.assert_array_equal(decode.square(content, 64, 64, way), expected)
+    monkeypatch.setattr(Image, "open", opened)
+    np.testing.assert_array_equal(decode.square(content, 64, 64, way), expected)
+
+
+@pytest.mark.parametrize("way", decode.WAYS)
+def test_a_damaged_header_takes_no_memory(way, monkeypatch):
+    content = bytearray(encoded(photo()))
+    place = content.index(b"\xff\xc0") + 5
+    content[place : place + 4] = (65500).to_bytes(2, "big") * 2
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
+    with pytest.raises(ValueError, match=r"DecompressionBombError: Image size \(4290250000 pixels\) exceeds limit"):
+        decode.square(bytes(content), 56, 64, way)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_pictures_of_32_bits_are_an_error(kind):
+    with pytest.raises(ValueError, match=r"pixels are of 32 bits \(mode [IF]\), .*: store it with 8 or 16"):
+        decode.square(encoded(Image.fromarray(np.ones((64, 64), kind)), "TIFF"), 56, 64)
+
+
+def damaged(form):
+    """Contents with bytes replaced or cut off."""
+    rng, whole = np.random.default_rng(0), encoded(photo(), form)
+    for i in range(40):
+        content = bytearray(whole)
+        for place in rng.integers(0, (60, len(whole))[i % 2], 3):
+            content[place] = rng.integers(256)
+        yield bytes(content)
+        yield whole[: rng.integers(len(whole))]
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("way", decode.WAYS)
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "WEBP"])
+def test_damaged_pictures_are_an_error_that_tells_why(way, form):
+    reasons = []
+    for content in [b"", b"\xff\xd8 no picture", *damaged(form)]:
+        try:
+            decode.square(content, 56, 64, way)
+        except ValueError as error:
+            reasons.append(str(error))
+    assert len(reasons) > 20 and all(reasons) and not any(" at 0x" in reason for reason in reasons)
+    assert reasons[0] == "its 0 bytes are no picture that Pillow knows"
+
+
+@pytest.mark.parametrize(
+    "kind", [SyntaxError, IndexError, TypeError, KeyError, EOFError, RuntimeError, struct.error, Image.DecompressionBombError]
+)
+def test_whatever_pillow_raises_is_an_error_that_tells_why(kind, monkeypatch):
+    def fails(self):
+        raise kind("broken PNG file")
+
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", fails)
+    with pytest.raises(ValueError, match=rf"^{kind.__name__}: .?broken PNG file"):
+        decode.square(encoded(photo(), "PNG"), 56, 64)
 
 
 def test_too_small_pictures_and_unknown_ways_are_an_error():
@@ -290,6 +369,70 @@ def test_unfinished_and_damaged_records_are_an_error(folder, tmp_path):
         records.open_records(target)
 
 
+FOREIGN = [
+    "",
+    "[]",
+    "null",
+    "[1]",
+    '"text"',
+    "{}",
+    '{"name": "an app"}',
+    '{"format": "zip", "side_px": 0, "count": 1, "sha256": {}}',
+    "\x00",
+]
+
+
+@pytest.mark.parametrize("content", [*FOREIGN, '{"format": "jpeg", "side_px": 0, "count": "1", "sha256": {}}'])
+def test_other_manifests_are_an_error_that_names_them(content, folder):
+    (folder / "manifest.json").write_text(content)
+    with pytest.raises(
+        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* beside folders of pictures, move it away"
+    ):
+        pictures.open_place(str(folder), Size(56, 64))
+
+
+def test_a_missing_or_damaged_index_is_an_error_that_names_it(folder, tmp_path):
+    target = stored(folder, tmp_path / "records", "jpeg")
+    index = target / "index.npz"
+    whole = index.read_bytes()
+    other = io.BytesIO()
+    np.savez(other, name=np.zeros(3))
+    for content in (b"", b"no archive", whole[:-30], whole[:60] + bytes(20) + whole[80:], other.getvalue()):
+        index.write_bytes(content)
+        with pytest.raises(ValueError, match=r"index.npz is damaged \(.+\): copy it again, or run data_prep again"):
+            records.open_records(target)
+    index.unlink()
+    with pytest.raises(FileNotFoundError, match=r"lacks index.npz, which its manifest names: copy it again"):
+        records.open_records(target)
+
+
+@pytest.mark.parametrize("form", records.FORMATS)
+def test_damaged_files_of_records_are_an_error_that_names_them(form, folder, tmp_path):
+    target = stored(folder, tmp_path / "records", form, 64 if form == "uint8" else 0)
+    path = target / "part-00001-of-00002.array_record"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:300] + bytes(64) + whole[364:])  # in the first record of the second file
+    found = pictures.open_place(str(target), Size(56, 64), corrupt="skip")
+    found.images.take(np.arange(15))
+    assert list(found.images.skipped) == ["b/b2.jpeg"] and f"record 0 of {path} is damaged" in found.images.skipped["b/b2.jpeg"]
+    with pytest.raises(stream.Unreadable, match=r"image b/b2.jpeg cannot be read \(record 0 of .*part-00001"):
+        pictures.open_place(str(target), Size(56, 64)).images.take(np.array([7]))
+    for content in (b"", b"cut short", whole[: len(whole) // 2], whole[:-100]):
+        path.write_bytes(content)
+        with pytest.raises(OSError, match=r"part-00001-of-00002.array_record is damaged \(.*\): copy the file again"):
+            pictures.open_place(str(target), Size(56, 64))
+
+
+def test_classes_of_records_are_sorted(folder, tmp_path):
+    target = stored(folder, tmp_path / "records", "jpeg")
+    names, labels, classes = pictures.list_folder(folder)
+    manifest = json.loads((target / "manifest.json").read_text())
+    sums = {name: digest for name, digest in manifest["sha256"].items() if name != "index.npz"}
+    records.finish(target, "jpeg", 0, names, 2 - labels, classes[::-1], sums, {})
+    found = records.open_records(target)
+    assert found.classes == classes and found.labels.tolist() == labels.tolist()
+
+
 def test_places_that_are_no_data_set_are_an_error(tmp_path, folder):
     size = Size(56, 64)
     with pytest.raises(FileNotFoundError, match="is no folder"):
@@ -304,32 +447,35 @@ def test_places_that_are_no_data_set_are_an_error(tmp_path, folder):
         pictures.open_place("tfds:imagenet2012", size)
 
 
-def test_tfds_is_read_once_for_labels_and_then_picture_by_picture(folder, tmp_path, monkeypatch):
-    """With what TFDS 4.9.10 gives, on the same pictures as in the folder."""
+@pytest.fixture
+def builder(folder, tmp_path, monkeypatch):
+    """What TFDS 4.9.10 gives, with the pictures of the folder; its labels are in the order of `label_names`."""
     names, labels, classes = pictures.list_folder(folder)
-    asked = []
 
     class Builder:
-        version, data_path = "5.1.0", str(tmp_path)
-        info = types.SimpleNamespace(features={"label": types.SimpleNamespace(names=list(classes))})
+        version, data_path, asked, bad, file_names = "5.1.0", str(tmp_path), [], (), [name.encode() for name in names]
+        label_names = classes
 
         def __init__(self, name, data_dir):
             assert (name, data_dir) == ("imagenet2012", "/data")
+            self.info = types.SimpleNamespace(features={"image": None, "label": types.SimpleNamespace(names=self.label_names)})
 
         def as_data_source(self, split, decoders):
             if split != "train":
                 raise ValueError(f"Unknown split {split!r}.\nMore lines.")
             assert decoders == {"image": "skip"}
-            rows = self
 
             class Source:
                 def __len__(self):
                     return len(names)
 
                 def __getitem__(self, row):
-                    asked.append(row)
-                    name = {} if rows.version == "no names" else {"file_name": names[row].encode()}
-                    return {"image": (folder / str(names[row])).read_bytes(), "label": np.int64(labels[row]), **name}
+                    Builder.asked.append(row)
+                    if row in Builder.bad:
+                        raise RuntimeError("chunk data hash mismatch")
+                    name = {"file_name": Builder.file_names[row]} if Builder.file_names else {}
+                    label = Builder.label_names.index(classes[labels[row]]) if Builder.label_names else -1
+                    return {"image": (folder / str(names[row])).read_bytes(), "label": np.int64(label), **name}
 
             return Source()
 
@@ -337,19 +483,58 @@ def test_tfds_is_read_once_for_labels_and_then_picture_by_picture(folder, tmp_pa
     module.builder, module.decode = Builder, types.SimpleNamespace(SkipDecoding=lambda: "skip")
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    size = Size(56, 64)
+    return Builder
+
+
+TFDS = "tfds:imagenet2012:train@/data"
+
+
+@pytest.mark.parametrize("order", ["abc", "cab", "bca"])
+def test_tfds_is_read_once_for_labels_and_then_picture_by_picture(order, folder, builder):
+    size, builder.label_names = Size(56, 64), tuple(order)
     expected = pictures.open_place(str(folder), size)
-    for count in (len(names), 0):  # the second time labels and names are known
-        asked.clear()
-        found = pictures.open_place("tfds:imagenet2012:train@/data", size)
-        assert len(asked) == count
-        assert found.classes == classes and found.images.names.tolist() == names.tolist()
-        np.testing.assert_array_equal(found.labels, labels)
+    for count in (15, 0):  # the second time labels and names are known
+        builder.asked.clear()
+        found = pictures.open_place(TFDS, size)
+        assert len(builder.asked) == count
+        assert found.classes == expected.classes and found.images.names.tolist() == expected.images.names.tolist()
+        np.testing.assert_array_equal(found.labels, expected.labels)
     np.testing.assert_array_equal(found.images.load()[0], expected.images.load()[0])
-    monkeypatch.setattr(Builder, "version", "no names")
-    assert pictures.open_place("tfds:imagenet2012:train@/data", size).images.names[0] == "train-0000000"
+
+
+def test_tfds_names_may_be_missing_or_not_utf8(builder):
+    builder.file_names = [b"caf\xe9.jpeg"] * 15
+    assert pictures.open_place(TFDS, Size(56, 64)).images.names[0] == "caf\\xe9.jpeg"
+    builder.version, builder.file_names = "no names", None
+    assert pictures.open_place(TFDS, Size(56, 64)).images.names[0] == "train-0000000"
+
+
+def test_tfds_that_cannot_be_used_is_an_error(builder, monkeypatch):
+    size = Size(56, 64)
     with pytest.raises(FileNotFoundError, match=r"TFDS has no such data set ready \(Unknown split 'test'.\); download_and_prepare"):
         pictures.open_place("tfds:imagenet2012:test@/data", size)
+    found = pictures.open_place(TFDS, size)
+    builder.bad = (3,)
+    with pytest.raises(stream.Unreadable, match=r"\(record 3 of tfds:imagenet2012:train@/data is damaged \(RuntimeError: chunk data hash"):
+        found.images.take(np.array([3]))
+    builder.bad, builder.label_names = (), ()
+    with pytest.raises(ValueError, match=r"has the features image, label: needed are image, and label with names of classes"):
+        pictures.open_place(TFDS, size)
+
+
+@pytest.mark.parametrize(
+    "features", [{"image": None, "objects": None}, {"label": types.SimpleNamespace(names=["a"])}, {"image": 0, "label": 0}]
+)
+def test_tfds_features_that_are_missing_are_told(features, builder, monkeypatch):
+    make = builder.__init__
+    monkeypatch.setattr(builder, "__init__", lambda self, *args, **kw: make(self, *args, **kw) or setattr(self.info, "features", features))
+    with pytest.raises(ValueError, match=f"has the features {', '.join(features)}: needed are image, and label with names of classes"):
+        pictures.open_place(TFDS, Size(56, 64))
+
+
+def test_labels_without_a_class_are_an_error():
+    with pytest.raises(ValueError, match="tfds:x:test has label -1, and its classes are 0 to 1: take a labelled set"):
+        records.in_order("tfds:x:test", np.array([-1, -1]), ("b", "a"))
 
 
 def test_pictures_in_one_folder_are_told_apart_by_their_names(tmp_path):
@@ -360,6 +545,69 @@ def test_pictures_in_one_folder_are_told_apart_by_their_names(tmp_path):
     (tmp_path / "0003.png").write_bytes(b"")
     with pytest.raises(ValueError, match=r"0003.png: its name tells none of the classes bear, cat"):
         pictures.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
+
+
+OPEN = {
+    "classes": lambda folder: pictures.list_folder(folder)[0],
+    "flat": lambda folder: pictures.open_flat(folder, Size(56, 64), lambda name: name[0], ("a", "b", "c")).images.names,
+}
+each_listing = pytest.mark.parametrize("listing", OPEN.values(), ids=OPEN)
+
+
+@each_listing
+def test_what_is_passed_over_is_told_once(listing, folder, capsys):
+    names = listing(folder).tolist()
+    for name in ("a/.hidden.jpeg", ".git/x.jpeg", "a/.git/x.jpeg", "b/notes.txt", "labels.csv", "c/Thumbs.db"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    assert listing(folder).tolist() == names and not capsys.readouterr().err
+    for name in ("a/a7.tif", "a/a8.tif", "b/b9.GIF", "c/c1"):
+        (folder / name).write_bytes(b"")
+    os.mkfifo(folder / "a" / "pipe.png")
+    for _ in range(2):
+        assert listing(folder).tolist() == names
+    assert capsys.readouterr().err == (
+        f"jaxbed: {folder}: passed over 1 .gif, 1 .png, 2 .tif, 1 without ending; pictures end in .jpeg, .jpg, .png, .bmp, .webp\n"
+    )
+
+
+def test_pictures_beside_the_folders_of_classes_are_told(folder, capsys):
+    (folder / "loose.jpeg").write_bytes(b"")
+    assert len(pictures.list_folder(folder)[0]) == 15
+    assert f"{folder}: passed over 1 .jpeg in no folder of a class; pictures end in" in capsys.readouterr().err
+
+
+@each_listing
+def test_links_are_followed_and_folders_are_no_pictures(listing, folder, tmp_path):
+    names = listing(folder).tolist()
+    (tmp_path / "away" / "x.jpg").mkdir(parents=True)
+    (folder / "b").rename(tmp_path / "away" / "b")
+    (folder / "b").symlink_to(tmp_path / "away" / "b")
+    assert listing(folder).tolist() == names
+    (tmp_path / "away" / "x.jpg" / "a9.png").write_bytes(b"")
+    (folder / "a" / "more.jpg").symlink_to(tmp_path / "away" / "x.jpg")
+    (folder / "a" / "a8.png").symlink_to(tmp_path / "nowhere")  # a picture that cannot be read
+    assert listing(folder).tolist() == sorted([*names, "a/more.jpg/a9.png", "a/a8.png"])
+
+
+@each_listing
+@pytest.mark.parametrize("target", [".", "..", "../c"])
+def test_links_that_lead_back_are_an_error(listing, target, folder):
+    (folder / "a" / "link").symlink_to(target)
+    (folder / "c" / "back").symlink_to("../a")
+    with pytest.raises(ValueError, match=r"is a link to .*, in which it lies: remove the link"):
+        listing(folder)
+
+
+@each_listing
+@pytest.mark.parametrize("name", [b"caf\xe9.jpeg", b"\xff/a.jpeg"])
+def test_names_that_are_not_utf8_are_an_error(listing, name, folder):
+    path = os.path.join(os.fsencode(folder), b"a", name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb"):
+        pass
+    with pytest.raises(ValueError, match=r"the name '.*\\udc.*' is not UTF-8: rename the file or its folder"):
+        listing(folder)
 
 
 def test_joined_pictures_have_names_of_their_own(folder):

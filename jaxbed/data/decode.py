@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
 WAYS = ("exact", "fast")
 JPEG = b"\xff\xd8"
+SAME = ("YCbCr", "Gray", "RGB")  # kinds of JPEG that simplejpeg and Pillow turn into the same pixels; not so CMYK and YCCK
+MOST = 178_956_970  # pixels that Pillow decodes; a damaged header may tell of more, and memory for them would be taken first
 
 
 def square(content: bytes, side_px: int, resize_px: int, way: str = "exact") -> np.ndarray:
-    """uint8 [side_px, side_px, 3], RGB. resize_px 0: not resized. Raises ValueError or OSError for what is no picture or too small."""
+    """uint8 [side_px, side_px, 3], RGB. resize_px 0: not resized. Raises ValueError for what is no picture or too small."""
     if way not in WAYS:
         raise ValueError(f"{way!r} is no way of decoding: {', '.join(WAYS)}")
     if way == "fast" and content[:2] == JPEG and resize_px:
         try:
             return _fast(content, side_px, resize_px)
-        except ValueError:  # small or in CMYK, or damaged, of which Pillow tells more
+        except ValueError:  # small, huge or damaged, of which Pillow tells more
             pass
     return _exact(content, side_px, resize_px)
 
@@ -46,18 +48,46 @@ def _exact(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
 
 
 def _picture(content: bytes) -> "Image.Image":
-    """Pillow's RGB picture. JPEG goes through simplejpeg, which gives the same pixels and lets threads work side by side."""
+    """Pillow's RGB picture. Most JPEG go through simplejpeg, which gives the same pixels and lets threads work side by side."""
     import simplejpeg
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     if content[:2] == JPEG:
         try:
-            if simplejpeg.decode_jpeg_header(content)[2] != "CMYK":  # which each turns into RGB with a rounding of its own
+            if _colours(content) in SAME:
                 return Image.fromarray(simplejpeg.decode_jpeg(content, "RGB", fastdct=False, fastupsample=False))
-        except ValueError:  # damaged, of which Pillow tells more
+        except ValueError:  # huge or damaged, of which Pillow tells more
             pass
-    with Image.open(io.BytesIO(content)) as picture:
-        return picture.convert("RGB")
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            return _rgb(picture)
+    except UnidentifiedImageError:  # its message has an address in memory, and no more than this
+        raise ValueError(f"its {len(content)} bytes are no picture that Pillow knows") from None
+    except (ValueError, MemoryError):  # the latter is of the machine, not of the picture
+        raise
+    except Exception as error:  # of many kinds: SyntaxError, struct.error, DecompressionBombError, ...
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _colours(content: bytes) -> str:
+    """What a JPEG file's pixels are, in simplejpeg's words. Raises ValueError for too many of them."""
+    import simplejpeg
+
+    height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
+    if height * width > MOST:
+        raise ValueError(f"{height} x {width} pixels are more than {MOST}")
+    return colours
+
+
+def _rgb(picture: "Image.Image") -> "Image.Image":
+    from PIL import Image
+
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG"):  # 16 bits in both: versions of Pillow differ
+        array = np.asarray(picture).astype(np.int64)
+        return Image.fromarray(((array + 128) // 257).astype(np.uint8)).convert("RGB")  # convert alone would clip at 255
+    if picture.mode in ("I", "F"):
+        raise ValueError(f"its pixels are of 32 bits (mode {picture.mode}), and nothing says which value is white: store it with 8 or 16")
+    return picture.convert("RGB")
 
 
 @functools.cache
@@ -71,6 +101,7 @@ def _opencv() -> types.ModuleType:
 def _fast(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
     import simplejpeg
 
+    _colours(content)
     smaller = {"min_height": resize_px, "min_width": resize_px, "min_factor": 2}  # a half or less: fractions between take longer than all
     image = simplejpeg.decode_jpeg(content, "RGB", fastdct=True, fastupsample=True, **smaller)
     height, width, _ = image.shape

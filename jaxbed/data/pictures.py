@@ -3,11 +3,14 @@
 A place is written as a path (image folder or folder of records) or as tfds:NAME:SPLIT[@DATA_DIR].
 """
 
+import collections
 import dataclasses
+import functools
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -18,6 +21,7 @@ from jaxbed.data import decode, records, stream
 from jaxbed.data.stream import Images
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
+COMPANIONS = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".html", ".yaml", ".npz", ".npy", ".mat", ".pdf", ".py", ".db")
 SQUARE_READERS = 4  # more threads get in each other's way, since a stored square is but copied: scripts/bench_pipeline.py
 
 
@@ -53,12 +57,15 @@ def open_bytes(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Cal
     if place.startswith("tfds:"):
         return _tfds(place)
     names, labels, classes = list_folder(pathlib.Path(place))
-    return names, labels, classes, _files(pathlib.Path(place), names)
+    return names, labels, classes, files(pathlib.Path(place), names)
 
 
 def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], classes: tuple[str, ...], threads: int = 0) -> Pictures:
     """Pictures anywhere below a folder whose class is in their file name. Raises ValueError for a name without one of `classes`."""
-    names = np.array(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix.lower() in ENDINGS))
+    passed = collections.Counter()
+    names = np.array(sorted(_below(str(folder), passed)))
+    _tell(folder, passed)
+    _check_names(folder, names)
     if not len(names):
         raise ValueError(f"{folder} holds no picture ({', '.join(ENDINGS)})")
     labels = []
@@ -67,7 +74,7 @@ def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], 
             labels.append(classes.index(class_of(pathlib.PurePath(name).name)))
         except (IndexError, ValueError):
             raise ValueError(f"{folder / name}: its name tells none of the classes {', '.join(classes)}") from None
-    return Pictures(_decoded(_files(folder, names), names, size, "fail", threads), np.array(labels, np.int32), classes)
+    return Pictures(_decoded(files(folder, names), names, size, "fail", threads), np.array(labels, np.int32), classes)
 
 
 def subset(whole: Pictures, rows: np.ndarray) -> Pictures:
@@ -87,7 +94,8 @@ def join(parts: list[Pictures]) -> Pictures:
     return Pictures(dataclasses.replace(images, names=names), np.concatenate([part.labels for part in parts]), parts[0].classes)
 
 
-def _files(folder: pathlib.Path, names: np.ndarray) -> Callable[[int], bytes]:
+def files(folder: pathlib.Path, names: np.ndarray) -> Callable[[int], bytes]:
+    """row -> the bytes of the file of that name."""
     return lambda row: (folder / str(names[row])).read_bytes()
 
 
@@ -103,16 +111,69 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is no folder: name one with a folder of pictures for each class, or a folder of records")
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
-    names, labels = [], []
+    names, labels, empty, passed = [], [], [], collections.Counter()
     for label, name in enumerate(classes):
-        found = sorted(str(path.relative_to(folder)) for path in (folder / name).rglob("*") if path.suffix.lower() in ENDINGS)
-        if not found:
-            raise ValueError(f"{folder / name} holds no picture ({', '.join(ENDINGS)}): a class without pictures, or no folder of a class")
+        found = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, (os.path.realpath(folder),)))
         names += found
         labels += [label] * len(found)
+        empty += [] if found else [name]
+    for entry in folder.iterdir():
+        if not entry.is_dir():
+            _pass(entry.name, passed, " in no folder of a class")
+    _tell(folder, passed)
+    _check_names(folder, names)
+    if empty:
+        raise ValueError(f"{folder / empty[0]} holds no picture ({', '.join(ENDINGS)}): a class without pictures, or no folder of a class")
     if not names:
         raise ValueError(f"{folder} has no folders of classes: pictures must lie in {folder}/CLASS/")
     return np.array(names), np.array(labels, np.int32), classes
+
+
+def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()) -> list[str]:
+    """Names, relative to the folder, of all pictures below it, also behind links; hidden files are none. passed: see `_pass`."""
+    here, found = os.path.realpath(folder), []
+    if here in above:
+        raise ValueError(f"{folder} is a link to {here}, in which it lies: remove the link")
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if not entry.name.startswith("."):
+                    found += [os.path.join(entry.name, name) for name in _below(entry.path, passed, (*above, here))]
+            elif (
+                os.path.splitext(entry.name)[1].lower() in ENDINGS
+                and not entry.name.startswith(".")
+                and (entry.is_file() or entry.is_symlink())  # a link to nowhere is a picture that cannot be read
+            ):
+                found.append(entry.name)
+            else:
+                _pass(entry.name, passed)
+    return found
+
+
+def _pass(name: str, passed: collections.Counter, where: str = "") -> None:
+    """Counts by its ending a file that is not taken, unless it is one of those that usually lie beside pictures."""
+    ending = os.path.splitext(name)[1].lower()
+    if not name.startswith(".") and ending not in COMPANIONS:
+        passed[(ending or "without ending") + where] += 1
+
+
+def _tell(folder: pathlib.Path, passed: collections.Counter) -> None:
+    if passed:
+        _tell_once(f"{folder}: passed over {', '.join(f'{count} {kind}' for kind, count in sorted(passed.items()))}")
+
+
+@functools.cache  # a folder may be opened several times
+def _tell_once(text: str) -> None:
+    print(f"jaxbed: {text}; pictures end in {', '.join(ENDINGS)}", file=sys.stderr)
+
+
+def _check_names(folder: pathlib.Path, names: Iterable[str]) -> None:
+    """Raises ValueError for a name that no table could hold at the end."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{folder}: the name {str(name)!r} is not UTF-8: rename the file or its folder") from None
 
 
 def _squares(place: str, found: records.Records, size: Size, corrupt: str, threads: int) -> Images:
@@ -148,13 +209,24 @@ def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable
     except Exception as error:  # of many kinds
         cure = "download_and_prepare with file_format='array_record' makes it, which is read without TensorFlow"
         raise FileNotFoundError(f"{place}: TFDS has no such data set ready ({str(error).strip().splitlines()[0]}); {cure}") from error
+    features = builder.info.features
+    classes = getattr(features["label"], "names", None) if "label" in features else None
+    if "image" not in features or not classes:
+        raise ValueError(f"{place} has the features {', '.join(features)}: needed are image, and label with names of classes")
     digest = hashlib.sha256(f"{builder.data_path}:{split}:{len(source)}".encode()).hexdigest()[:16]
     index = cache.folder() / "tfds" / f"{name}-{builder.version}-{split}-{digest}.npz"
     if not index.is_file():
         _index(source, index, split)
     with np.load(index) as found:
         names, labels = found["name"], found["label"]
-    return names, labels, tuple(builder.info.features["label"].names), lambda row: source[row]["image"]
+
+    def read(row: int) -> bytes:
+        try:
+            return source[row]["image"]
+        except Exception as error:  # RuntimeError, as a rule
+            raise OSError(f"record {row} of {place} is damaged ({type(error).__name__}: {error}): prepare the data set again") from error
+
+    return names, *records.in_order(place, labels, tuple(classes)), read
 
 
 def _index(source: Any, path: pathlib.Path, split: str) -> None:
@@ -163,7 +235,7 @@ def _index(source: Any, path: pathlib.Path, split: str) -> None:
     def one(row: int) -> tuple[str, int]:
         example = source[row]
         name = example.get("file_name", b"")  # not the same in all data sets that have it
-        return (name.decode() if name else f"{split}-{row:07d}"), int(example["label"])
+        return (name.decode(errors="backslashreplace") if name else f"{split}-{row:07d}"), int(example["label"])
 
     with ThreadPoolExecutor(stream.readers(0)) as threads:
         names, labels = zip(*threads.map(one, range(len(source))), strict=True)

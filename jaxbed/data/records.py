@@ -5,16 +5,21 @@ FOLDER/index.npz                          name [n], label [n], classes [k]; in t
 FOLDER/manifest.json                      format, side_px, count, SHA-256 of each file; written last, so that a folder without is unfinished
 """
 
+import bisect
 import hashlib
+import itertools
 import json
 import os
 import pathlib
 from collections.abc import Iterable
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 
 FORMATS = ("jpeg", "uint8")
+FIELDS = {"format": str, "side_px": int, "count": int, "sha256": dict}  # of a manifest
+OPENERS = 16  # files opened at a time
 OPTIONS = "group_size:1"  # records are read one by one, in any order
 
 
@@ -25,32 +30,92 @@ class Records(NamedTuple):
     side_px: int  # of uint8 squares; 0 for JPEG
     names: np.ndarray
     labels: np.ndarray
-    classes: tuple[str, ...]
-    source: object  # [row] -> bytes
+    classes: tuple[str, ...]  # sorted
+    source: "Parts"
+
+
+class Parts:
+    """The records of several files, one after another: [row] -> bytes. Raises OSError, naming the file, for what cannot be read."""
+
+    def __init__(self, paths: list[pathlib.Path]) -> None:
+        self.paths = paths
+        with ThreadPoolExecutor(OPENERS) as threads:
+            self._files = list(threads.map(_open_part, paths))
+        self._ends = list(itertools.accumulate(map(len, self._files)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, row: int) -> bytes:
+        part = bisect.bisect_right(self._ends, row)
+        place = row - (self._ends[part - 1] if part else 0)
+        try:
+            return self._files[part][place]
+        except Exception as error:  # RuntimeError, as a rule
+            raise _damaged(self.paths[part], error, f"record {place} of ") from error
+
+
+def _open_part(path: pathlib.Path) -> Any:
+    import grain
+
+    try:
+        return grain.sources.ArrayRecordDataSource(str(path))
+    except Exception as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: pathlib.Path, error: Exception, what: str = "") -> OSError:
+    return OSError(f"{what}{path} is damaged ({type(error).__name__}: {error}): copy the file again, or run data_prep again")
 
 
 def open_records(folder: pathlib.Path) -> Records:
-    """Raises FileNotFoundError for a folder that is unfinished or incomplete, ValueError for one that contradicts itself."""
-    import grain
-
+    """Raises FileNotFoundError for a folder that is unfinished or incomplete, OSError for a file of records that is damaged, and
+    ValueError for a folder that contradicts itself, or whose manifest or index is damaged or something else.
+    """
     folder = pathlib.Path(folder)
     path = folder / "manifest.json"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the folder is unfinished, or holds no records. Run data_prep again, it goes on")
-    manifest = json.loads(path.read_text())
-    if manifest["format"] not in FORMATS:
-        raise ValueError(f"{path}: format {manifest['format']!r} is not one of {', '.join(FORMATS)}")
-    parts = [folder / name for name in manifest["sha256"] if name.endswith(".array_record")]
-    missing = [part.name for part in parts if not part.is_file()]
+    manifest = _manifest(path)
+    missing = [name for name in manifest["sha256"] if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(f"{folder} lacks {', '.join(missing[:3])}, which its manifest names: copy it again")
-    with np.load(folder / "index.npz") as index:
-        names, labels, classes = index["name"], index["label"], tuple(map(str, index["classes"]))
-    source = grain.sources.ArrayRecordDataSource([str(part) for part in parts])
+    names, labels, classes = _index(folder / "index.npz")
+    source = Parts([folder / name for name in manifest["sha256"] if name.endswith(".array_record")])
     if not len(source) == len(names) == len(labels) == manifest["count"]:
         counts = f"{len(source)} records, {len(names)} names, a manifest of {manifest['count']}"
         raise ValueError(f"{folder} contradicts itself: {counts}. Run data_prep again")
-    return Records(manifest["format"], manifest["side_px"], names, labels.astype(np.int32), classes, source)
+    return Records(manifest["format"], manifest["side_px"], names, *in_order(str(folder), labels, classes), source)
+
+
+def _manifest(path: pathlib.Path) -> dict:
+    try:
+        manifest = json.loads(path.read_text())
+        if lacking := [key for key, kind in FIELDS.items() if not isinstance(dict(manifest).get(key), kind)]:
+            raise ValueError(f"it has no {', '.join(lacking)}")
+        if manifest["format"] not in FORMATS:
+            raise ValueError(f"format {manifest['format']!r} is not one of {', '.join(FORMATS)}")
+    except (ValueError, TypeError) as error:
+        cure = "of a folder of records, copy it or run data_prep again; beside folders of pictures, move it away"
+        raise ValueError(f"{path} is no manifest that data_prep wrote ({error}): {cure}") from error
+    return manifest
+
+
+def _index(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    try:
+        with path.open("rb") as file, np.load(file) as index:
+            return index["name"], index["label"], tuple(map(str, index["classes"]))
+    except Exception as error:  # of many kinds
+        raise ValueError(f"{path} is damaged ({type(error).__name__}: {error}): copy it again, or run data_prep again") from error
+
+
+def in_order(place: str, labels: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels [n] int32 of the sorted classes. Raises ValueError for a label without a class; a TFDS split may have -1 throughout."""
+    if strange := set(np.unique(labels).tolist()) - set(range(len(classes))):
+        raise ValueError(f"{place} has label {min(strange)}, and its classes are 0 to {len(classes) - 1}: take a labelled set")
+    ordered = tuple(sorted(classes))
+    places = {name: i for i, name in enumerate(ordered)}
+    return np.array([places[name] for name in classes], np.int32)[labels.astype(np.int32)], ordered
 
 
 def write_part(path: pathlib.Path, records: Iterable[bytes]) -> str:
