@@ -69,7 +69,7 @@ def default_workdir(cfg: config.Train) -> str:
 
 def run(cfg: config.Train, workdir: pathlib.Path) -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
-    from jaxbed import evaluate, parallel, throwaway, train, variants
+    from jaxbed import evaluate, lock, parallel, throwaway, train, variants
     from jaxbed.log import Log
 
     parallel.keep_compilations()
@@ -81,7 +81,8 @@ def run(cfg: config.Train, workdir: pathlib.Path) -> int:
     log.header(cfg, found)
     log.data(found)
     stages = throwaway.run, train.train, evaluate.evaluate
-    status = next((status for stage in stages if (status := stage(cfg, found, workdir, log))), 0)
+    with lock.held(workdir):
+        status = next((status for stage in stages if (status := stage(cfg, found, workdir, log))), 0)
     if status:
         log.say(f"stopped by signal {status}; the same command goes on from here")
         return 128 + status

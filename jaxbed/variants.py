@@ -75,7 +75,7 @@ def _parse(entry: str, cfg: Train) -> tuple[str, list[Any]]:
     values = [_value(word) for word in text.split(",")]
     if len(set(values)) < len(values) or "" in values:
         raise ValueError(f"sweep {entry!r}: each value once, separated by commas")
-    if part != "data" and not all(isinstance(value, int | float) for value in values):
+    if part != "data" and not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         raise ValueError(f"sweep {entry!r}: of optim and method, only numbers can vary in one array; run the others one by one")
     return path, values
 

@@ -12,7 +12,7 @@ import tiny
 
 from jaxbed.groups import Groups
 from jaxbed.method import Info
-from jaxbed.methods import balance, dfr, end, erm, groupdro, lisa
+from jaxbed.methods import balance, dfr, end, erm, groupdro, lisa, lnl
 from jaxbed.models import mlp
 from jaxbed.optim import Optim
 
@@ -127,6 +127,15 @@ def test_where_only_agreement_is_known_methods_that_read_no_more_run(config, run
     else:
         with pytest.raises(ValueError, match=r"has none: only agreement is known\. Take another method"):
             tiny.program(cfg, source)
+
+
+@pytest.mark.parametrize("config", [lisa.Config(), end.Config(), lnl.Config(), balance.Resample("cells")])
+def test_methods_that_read_the_bias_refuse_images_that_have_none(config):
+    """They would be ERM under another name."""
+    opened = tiny.DATA.open()
+    blind = dataclasses.replace(opened, train=opened.train._replace(cue=np.full_like(opened.train.cue, -1)))
+    with pytest.raises(ValueError, match="needs the class of every image's bias, and shapes has none"):
+        tiny.program(dataclasses.replace(tiny.mlp_config(), method=config), blind)
 
 
 def test_images_without_a_bias_label_are_refused():

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import evaluate, log, metrics, parallel, program, train, variants
+from jaxbed import evaluate, lock, log, metrics, parallel, program, train, variants
 from jaxbed.checkpoint import Store
 from jaxbed.stats import main as statistics
 
@@ -246,6 +246,44 @@ def test_a_second_control_c_interrupts_at_once(tmp_path):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_at_the_end_of_the_last_epoch_is_not_lost(tmp_path, monkeypatch):
+    cfg, wait = config("erm"), train.checkpoint.Store.wait
+
+    def killed(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait(self)
+
+    monkeypatch.setattr(train, "due", lambda *_: False)  # saved only at the end
+    monkeypatch.setattr(train.checkpoint.Store, "wait", killed)
+    assert trained(cfg, tmp_path) == signal.SIGTERM
+    monkeypatch.undo()
+    assert trained(cfg, tmp_path) == 0
+
+
+@pytest.mark.parametrize("field", ["name", "label", "cue"])
+def test_a_run_does_not_go_on_with_other_images(tmp_path, field):
+    cfg = config("erm")
+    with calls_at(1, killed_by(signal.SIGTERM)):
+        trained(cfg, tmp_path)
+    opened = source()
+    other = dataclasses.replace(opened, train=opened.train._replace(**{field: getattr(opened.train, field)[::-1]}))
+    for stage in (train.train, evaluate.evaluate):
+        with pytest.raises(ValueError, match=r"was trained on other images than there are now.*take another --workdir"):
+            stage(cfg, variants.one(cfg, other), tmp_path, log.Log(tmp_path))
+    assert trained(cfg, tmp_path) == 0
+
+
+def test_two_processes_do_not_train_in_one_workdir(tmp_path):
+    code = "import sys\nfrom jaxbed import lock\nwith lock.held(sys.argv[1]): print('in', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"in\n"
+        with pytest.raises(ValueError, match=f"another process trains in {tmp_path}: wait"), lock.held(tmp_path):
+            pass
+        other.kill()
+    with lock.held(tmp_path):  # whatever its end
+        pass
 
 
 def test_a_signal_just_after_the_loop_looked_for_one_loses_no_step(tmp_path, monkeypatch):

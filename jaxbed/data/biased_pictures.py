@@ -16,15 +16,15 @@ around it, and flips it, as the published code of the paper's first author does.
 
 import csv
 import dataclasses
-import io
 import pathlib
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from jaxbed.data import augment, pictures, records
+from jaxbed.data import augment, decode, pictures, records
 from jaxbed.data.augment import Config as Augment
+from jaxbed.data.held_out import pick
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 from jaxbed.data.stream import Images
@@ -172,12 +172,12 @@ def table_facts(path: pathlib.Path) -> dict:
 
 def read(cfg: Config, root: pathlib.Path, listed: Sequence[Listed]) -> tuple[list[Split], dict[str, object]]:
     """The pictures of each split, in memory if small, and what is to be told of them."""
-    splits = [_read(cfg, root, rows) for rows in listed]
+    splits = [_read(cfg, root, rows, i > 0) for i, rows in enumerate(listed)]
     lost = [set(rows.name) - set(split.name) for rows, split in zip(listed, splits, strict=True)]
     return splits, {"unreadable": sorted(map(str, set().union(*lost)))}  # of a stream, known only later
 
 
-def _read(cfg: Config, root: pathlib.Path, rows: Listed) -> Split:
+def _read(cfg: Config, root: pathlib.Path, rows: Listed, evaluated: bool) -> Split:
     images = Images(
         lambda row: stretch((root / str(rows.name[row])).read_bytes(), cfg.side_px),
         rows.name,
@@ -186,15 +186,15 @@ def _read(cfg: Config, root: pathlib.Path, rows: Listed) -> Split:
         threads=cfg.threads,
     )
     if images.nbytes > cfg.resident_gib * 2**30:
-        return Split(images, rows.label, rows.cue, rows.name)
+        split = Split(images, rows.label, rows.cue, rows.name)  # of training images, the next takes the place of one that cannot be read
+        return pick(split, images.readable()) if evaluated and cfg.corrupt == "skip" else split
     loaded, taken = images.load()
     own = taken == np.arange(len(taken))  # the others stand in for what was skipped
     return Split(loaded[own], rows.label[own], rows.cue[own], rows.name[own])
 
 
 def stretch(content: bytes, side_px: int) -> np.ndarray:
-    """uint8 [side_px, side_px, 3]: the whole picture as a square, by the filter of torchvision's Resize. Raises OSError or ValueError."""
+    """uint8 [side_px, side_px, 3]: the whole picture as a square, by the filter of torchvision's Resize. Raises ValueError."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(content)) as picture:
-        return np.asarray(picture.convert("RGB").resize((side_px, side_px), Image.Resampling.BILINEAR))
+    return np.asarray(decode.picture(content).resize((side_px, side_px), Image.Resampling.BILINEAR))

@@ -156,9 +156,8 @@ def frost(image: np.ndarray, rng: np.random.Generator, textures: tuple[np.ndarra
 def read_textures(folder: pathlib.Path) -> tuple[np.ndarray, ...]:
     """uint8 [H, W, 3] each: the first five pictures, by name, at a fifth of their size. The published code never takes its sixth."""
     import cv2
-    from PIL import Image
 
-    from jaxbed.data import pictures
+    from jaxbed.data import decode, pictures
 
     found = sorted(path for path in folder.glob("*") if path.suffix.lower() in pictures.ENDINGS)[:5] if folder.is_dir() else []
     if not found:
@@ -167,8 +166,7 @@ def read_textures(folder: pathlib.Path) -> tuple[np.ndarray, ...]:
         )
     textures = []
     for path in found:
-        with Image.open(path) as picture:
-            textures.append(cv2.resize(np.asarray(picture.convert("RGB")), (0, 0), fx=0.2, fy=0.2))
+        textures.append(cv2.resize(np.asarray(decode.picture(path.read_bytes())), (0, 0), fx=0.2, fy=0.2))
         if min(textures[-1].shape[:2]) <= SIDE:
             raise ValueError(f"{path} has sides of {textures[-1].shape[:2]} px at a fifth of its size, and each must be above {SIDE}")
     return tuple(textures)

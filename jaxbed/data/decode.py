@@ -36,19 +36,22 @@ def square(content: bytes, side_px: int, resize_px: int, way: str = "exact") -> 
 def _exact(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
     from PIL import Image
 
-    picture = _picture(content)
-    if resize_px and min(picture.size) != resize_px:
-        shorter = min(picture.size)
-        picture = picture.resize([int(resize_px * side / shorter) for side in picture.size], Image.Resampling.BILINEAR)
-    width, height = picture.size
+    found = picture(content)
+    if resize_px and min(found.size) != resize_px:
+        shorter = min(found.size)
+        found = found.resize([int(resize_px * side / shorter) for side in found.size], Image.Resampling.BILINEAR)
+    width, height = found.size
     if min(width, height) < side_px:
         raise ValueError(f"{height} x {width} pixels hold no square of {side_px}")
     left, top = round((width - side_px) / 2), round((height - side_px) / 2)
-    return np.asarray(picture.crop((left, top, left + side_px, top + side_px)))
+    return np.asarray(found.crop((left, top, left + side_px, top + side_px)))
 
 
-def _picture(content: bytes) -> "Image.Image":
-    """Pillow's RGB picture. Most JPEG go through simplejpeg, which gives the same pixels and lets threads work side by side."""
+def picture(content: bytes) -> "Image.Image":
+    """Pillow's RGB picture. Raises ValueError for what is none.
+
+    Most JPEG go through simplejpeg, which gives the same pixels and lets threads work side by side.
+    """
     import simplejpeg
     from PIL import Image, UnidentifiedImageError
 
@@ -59,8 +62,8 @@ def _picture(content: bytes) -> "Image.Image":
         except ValueError:  # huge or damaged, of which Pillow tells more
             pass
     try:
-        with Image.open(io.BytesIO(content)) as picture:
-            return _rgb(picture)
+        with Image.open(io.BytesIO(content)) as opened:
+            return _rgb(opened)
     except UnidentifiedImageError:  # its message has an address in memory, and no more than this
         raise ValueError(f"its {len(content)} bytes are no picture that Pillow knows") from None
     except (ValueError, MemoryError):  # the latter is of the machine, not of the picture

@@ -120,7 +120,7 @@ def _validate(side_px: int, counts: dict, texture_correlation: float, seed: int)
     for name, n in counts.items():
         if not isinstance(n, numbers.Integral) or n < 16 or n % 16:
             raise ValueError(f"counts[{name!r}] is {n!r}, allowed are 16, 32, 48, ...; take one, so that the 16 classes balance")
-    if not 1 / 16 <= texture_correlation <= 1:
+    if not isinstance(texture_correlation, numbers.Real) or not 1 / 16 <= texture_correlation <= 1:
         raise ValueError(
             f"texture_correlation is {texture_correlation!r}, allowed is 1/16 to 1; "
             "take 1/16 for a texture that says nothing about the shape, 1 for one that says all"

@@ -50,6 +50,9 @@ class Config:
         for name, value, known in (("depth", self.depth, tuple(BLOCKS)), ("stem", self.stem, STEMS)):
             if value not in known:
                 raise ValueError(f"net.{name} = {value!r} is not one of {', '.join(map(str, known))}")
+        for name in ("width", "norm_groups"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"net.{name} = {getattr(self, name)}: must be at least 1")
         if self.norm_groups > 1:
             if norm is not BatchNorm:
                 raise ValueError(f"net.norm_groups = {self.norm_groups}: this method's BatchNorms are of its own, over the whole batch")
