@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import audit, printed, records
+from jaxbed.stats import audit, printed, records, scales
 
 DATASETS = ["A", "B", "C", "D", "E", "F"]
 
@@ -92,8 +92,30 @@ def test_a_run_of_another_algorithm():
 
 def test_an_outlier_that_is_nearest_to_its_own_algorithm_is_left_alone():
     selected = selected_scores()
-    selected.loc[is_cell(selected, "erm", 3, "A"), "value"] -= 30
+    selected.loc[is_cell(selected, "erm", 3, "A"), "value"] -= 20
     assert audit.outlier_runs(selected) == []
+
+
+@pytest.mark.parametrize("change", [-400, -40, 90, 4000])
+@pytest.mark.parametrize("datasets", [["C"], DATASETS])
+def test_an_outlier_that_is_far_from_everything_is_told_whatever_it_is_near(change, datasets):
+    selected = selected_scores()
+    strange = is_cell(selected, "erm", 3) & selected["dataset"].isin(datasets)
+    selected.loc[strange, "value"] += change
+    (finding,) = audit.outlier_runs(selected)
+    assert [finding["algorithm"], finding["run"]] == ["erm", 3] and finding["dataset"] in datasets
+    assert audit.outlier_runs(selected[~(strange & (selected["dataset"] != "C"))]) != []  # also where it has no other scores
+    few = selected[selected["run"].isin([2, 3, 4]) & selected["algorithm"].isin(["erm", "sagnet"])]
+    if len(datasets) == 1:
+        assert audit.outlier_runs(few) == []  # with six scores nobody knows what is far
+
+
+def test_chance_makes_no_outliers():
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(40):
+        rows = [(name, run, dataset, rng.normal()) for name in ("erm", "sagnet", "lff") for run in range(3) for dataset in DATASETS]
+        found += len(audit.outlier_runs(tidy(rows)))
+    assert found <= 2  # of 40 tables
 
 
 def test_the_spread_is_not_taken_below_the_step_of_the_scores():
@@ -110,12 +132,38 @@ def test_counts_of_runs():
     assert finding["code"] == "MISSING" and finding["cells"] == [{"algorithm": "lff", "run": 6, "dataset": "C"}]
 
 
+@pytest.mark.parametrize(
+    ("value", "scale", "most"),
+    [(150, 1, 100), (100.1, 1, 100), (-0.5, 1, 100), (1.5, 100, 1), (55, 100, 1), (-0.01, 100, 1)],
+)
+@pytest.mark.parametrize("metric", ["accuracy", "ac_score", "accuracy:blond"])
+def test_values_that_cannot_be(value, scale, most, metric):
+    selected = selected_scores().assign(metric=metric)
+    selected["value"] /= scale
+    assert scales.impossible(selected) == []
+    selected.loc[is_cell(selected, "erm", 3, "A"), "value"] = value
+    (finding,) = scales.impossible(selected)
+    assert finding["code"] == "IMPOSSIBLE" and finding["most"] == most
+    assert finding["cells"] == [{"algorithm": "erm", "run": 3, "dataset": "A", "value": value}]
+    assert finding["text"] == f"{metric} cannot lie outside 0 to {most} here, as it does for erm run 3 on A ({value:g})"
+    assert "IMPOSSIBLE" in codes(audit.audit(selected, selected))
+    assert "erm run 3 on A at epoch 7 (" in scales.impossible(selected.assign(epoch=7.0))[0]["text"]
+    assert scales.impossible(selected.assign(metric="acc_diff")) == []  # may be negative, a loss above 1
+    assert scales.impossible(selected.assign(status="diverged")) == []
+
+
+def test_values_at_the_ends_of_the_scale_can_be():
+    for ends in ((0.0, 100.0), (0.0, 1.0 + 1e-9)):
+        rows = [("erm", run, dataset, ends[run]) for run in (0, 1) for dataset in DATASETS]
+        assert scales.impossible(tidy(rows)) == []
+
+
 def test_mixed_scales():
     selected = selected_scores()
     selected.loc[is_cell(selected, "lff", 2), "value"] /= 100
-    (finding,) = audit.mixed_scales(selected)
+    (finding,) = scales.mixed(selected)
     assert finding["fractions"] == ["lff"] and finding["percent"] == ["erm", "sagnet", "lff"]
-    assert audit.mixed_scales(selected.assign(value=selected["value"] / 100)) == []
+    assert scales.mixed(selected.assign(value=selected["value"] / 100)) == []
 
 
 # ---- epochs

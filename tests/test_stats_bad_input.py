@@ -36,6 +36,11 @@ GOOD = HEADER + "".join(f"{name},{run},{dataset},{5 * run + len(dataset)}\n" for
         ("algorithm,run,dataset,accuracy,family\nx,1,A,0.5,f\ny,1,A,0.5,g\n", "dataset 'A' is in 2 families; a dataset belongs to one"),
         ("algorithm,run,dataset,accuracy,n_total\nx,1,A,0.5,many\n", "n_total 'many' in line 2 is not a number"),
         ("\x00\x01\x02", "column"),
+        ("algorithm;run;dataset;accuracy\nx;1;A;73,6\n", "columns are separated by semicolons; write commas"),
+        ("algorithm\trun\tdataset\taccuracy\nx\t1\tA\t0.5\n", "columns are separated by tabs; write commas"),
+        ("algorithm|run|dataset|accuracy\nx|1|A|0.5\n", "sep='|', decimal=','"),
+        ("algorithm,run,dataset,epoch,accuracy\nx,1,A,3,0.5\nx,1,A,3,0.5\n", "run 1 on 'A' at epoch 3; one row is allowed"),
+        (HEADER + "x,1,A,0.5\nx,1,A,0.5\n", "run 1 on 'A'; one row is allowed"),
     ],
 )
 def test_files_that_are_refused(tmp_path, capsys, text, message):
@@ -44,6 +49,25 @@ def test_files_that_are_refused(tmp_path, capsys, text, message):
     assert main.main([str(path)]) == 2
     captured = capsys.readouterr()
     assert message in captured.err and str(path) in captured.err and not captured.out and "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_the_cure_for_other_separators_cures(tmp_path, separator):
+    path = tmp_path / "other.csv"
+    path.write_text("algorithm,run,dataset,accuracy\nx,1,A,73.6\n".replace(",", separator).replace(".", ","))
+    with pytest.raises(ValueError, match="separated by") as refused:
+        records.load([path])
+    assert f"pandas.read_csv({str(path)!r}, sep={separator!r}, decimal=',').to_csv('scores.csv', index=False)" in str(refused.value)
+    pd.read_csv(path, sep=separator, decimal=",").to_csv(tmp_path / "scores.csv", index=False)
+    assert records.load([tmp_path / "scores.csv"])["value"].tolist() == [73.6]
+
+
+@pytest.mark.parametrize(("lacking", "words"), [(("A",), "1 dataset is left out"), (("A", "BB"), "2 datasets are left out")])
+def test_datasets_left_out_are_counted_in_words(tmp_path, capsys, lacking, words):
+    path, rows = tmp_path / "some.csv", [row for row in GOOD.splitlines() if not (row[0] == "y" and row.split(",")[2] in lacking)]
+    path.write_text("\n".join([*rows, *(f"{name},{run},C,{run}" for name in "xy" for run in (1, 2))]))
+    assert main.main([str(path), "--missing", "drop"]) == 0
+    assert words in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import analysis, audit, criteria, main, options, per_dataset, power, records, report, roles, these_datasets
+from jaxbed.stats import analysis, criteria, main, options, per_dataset, power, records, report, roles, scales, these_datasets
 from jaxbed.stats.options import Options
 
 
@@ -141,18 +141,18 @@ def plain():
 
 def test_fractions_on_one_dataset_and_in_one_cell():
     clean = plain()
-    assert audit.mixed_scales(clean) == [] and audit.mixed_scales(clean.assign(value=clean["value"] / 100)) == []
+    assert scales.mixed(clean) == [] and scales.mixed(clean.assign(value=clean["value"] / 100)) == []
     dataset = clean.assign(value=np.where(clean["dataset"] == "d1", clean["value"] / 100, clean["value"]))
-    assert "d1" in audit.mixed_scales(dataset)[0]["text"]
+    assert "d1" in scales.mixed(dataset)[0]["text"]
     cell = clean.copy()
     cell.loc[5, "value"] /= 100
-    assert "a0 run 2 on d1" in audit.mixed_scales(cell)[0]["text"]
+    assert "a0 run 2 on d1" in scales.mixed(cell)[0]["text"]
 
 
 def test_a_failed_run_at_zero_is_no_fraction():
     failed = plain()
     failed.loc[(failed["algorithm"] == "a1") & (failed["run"] == 2), "value"] = 0.0
-    assert audit.mixed_scales(failed) == []
+    assert scales.mixed(failed) == []
 
 
 def table_of(names, datasets, seed=0, gap=20.0):

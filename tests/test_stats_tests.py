@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import missing_cells, pairwise, per_dataset, permutation, ranks
+from jaxbed.stats import divisions, missing_cells, pairwise, per_dataset, permutation, ranks
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 GOLDEN = DATA / "stats_golden" / "golden.json"
@@ -496,9 +496,47 @@ def test_kruskal_wallis_against_all_divisions_listed(groups, monkeypatch):
     found = per_dataset.test(one_dataset(groups)).iloc[0]
     assert found["statistic"] == pytest.approx(observed)
     assert found["p"] == pytest.approx(np.mean([other >= observed - 1e-9 for other in h.values()]))
-    monkeypatch.setattr(per_dataset, "DIVISIONS", 0)
+    monkeypatch.setattr(divisions, "EXACT", 0)
     drawn = per_dataset.test(one_dataset(groups), draws=20_500).iloc[0]
     assert drawn["method"] == "monte carlo" and abs(drawn["p"] - found["p"]) < 4 * drawn["standard_error"] + 5e-5
+
+
+def test_random_divisions_are_those_of_each_question_alone(monkeypatch):
+    monkeypatch.setattr(divisions, "EXACT", 0)
+    monkeypatch.setattr(divisions, "CHUNK", 5_000)
+    selected = random_scores(4, runs=6)
+    selected = selected[(selected["dataset"] != "d1") | (selected["algorithm"] != "a1") | (selected["run"] > 2)]  # another layout
+    found = per_dataset.test(selected, draws=3_000, seed=2)
+    for row in found.itertuples():
+        rows = selected[selected["dataset"] == row.dataset]
+        assert per_dataset.test(rows, draws=3_000, seed=2)["p"].iloc[0] == row.p
+        doubled = (2 * rows["value"].round(9).rank(ascending=False)).sort_values().to_numpy()
+        sizes = np.sort(rows.groupby("algorithm").size())
+        rng, hits = np.random.default_rng(2), 0
+        between = row.statistic * np.var(doubled / 2, ddof=1)
+        for _ in range(3_000):  # one after the other
+            sums = [part.sum() / 2 for part in np.split(rng.permuted(doubled), np.cumsum(sizes)[:-1])]
+            hits += (
+                sum((total - size * (len(doubled) + 1) / 2) ** 2 / size for total, size in zip(sums, sizes, strict=True)) >= between - 1e-6
+            )
+        assert row.p == (hits + 1) / 3_001
+
+
+def test_random_divisions_are_drawn_once_for_all_datasets_and_pairs(monkeypatch):
+    monkeypatch.setattr(divisions, "EXACT", 0)
+    drawn, real = [], np.random.default_rng
+
+    def counted(seed):
+        drawn.append(seed)
+        return real(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", counted)
+    values = np.arange(24.0).reshape(6, 4) % 7
+    rows = [(f"a{i}", run, f"d{d}", values[i, run] + d * i) for i in range(6) for run in range(4) for d in range(5)]
+    selected = pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "value"])
+    per_dataset.test(selected, draws=200)
+    per_dataset.pairs(selected, draws=200)
+    assert len(drawn) == 2
 
 
 def test_per_dataset_frames_and_invariance():
@@ -562,7 +600,7 @@ def test_pairs_over_datasets_by_random_divisions(monkeypatch):
     selected = random_scores(9, runs=5)
     selected = selected[(selected["algorithm"] != "a1") | (selected["run"] > 2)]
     exact = per_dataset.pairs(selected)
-    monkeypatch.setattr(per_dataset, "DIVISIONS", 0)
+    monkeypatch.setattr(divisions, "EXACT", 0)
     found = per_dataset.pairs(selected, draws=30_000, seed=1)
     assert (found["method"] == "monte carlo").all() and (exact["method"] == "exact").all()
     assert (np.abs(found["p"] - exact["p"]) < 4 * found["standard_error"] + 4e-5).all()

@@ -4,12 +4,13 @@
     jaxbed stats scores.csv [--exclude pAdaIN:2,5] [--datasets strict --roles roles.csv] [--question these-datasets] [--out DIR]
 
 records, roles            files -> one tidy frame, checked; what the datasets are
+trained_on                workdirs -> scores, and facts of the data they were trained on
 criteria, select          one epoch (or a mean of several) for every run, by a named rule
 failures, missing_cells   runs that failed, cells that nobody measured
-audit, printed            can the scores be what they are said to be?
+audit, printed, scales    can the scores be what they are said to be?
 tables                    mean, std and runs per cell; CSV, LaTeX, text
 new_datasets              question 1, would they differ on another dataset? ranks, permutation, pairwise, bayes, bradley_terry
-these_datasets            question 2, do they on these, with other runs? per_dataset
+these_datasets            question 2, do they on these, with other runs? per_dataset, divisions
 choices                   question 1 under other choices. How firm: bootstrap, sensitivity, power
 paper                     tests as BiasBed made them, to check its tables
 analysis                  all of it: records -> everything found

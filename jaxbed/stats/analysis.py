@@ -59,7 +59,9 @@ def analyse(
     check(options)
     unused = [*frame.attrs.get("unused_columns", []), *(roles.attrs.get("unused_columns", []) if roles is not None else [])]
     warnings = [_warning("UNUSED_COLUMNS", f"columns not used: {', '.join(unused)}")] if unused else []
-    frame, excluded = records.exclude(frame, options.exclude)
+    sources = frame.attrs.get("sources", [])
+    frame, excluded = records.exclude(frame.copy(deep=False), options.exclude)
+    frame.attrs = {}  # which pandas copies, all in depth, into whatever is made of the frame
     trained = {}
     if roles is not None:
         strange = role_file.unknown(roles, frame)
@@ -75,7 +77,7 @@ def analyse(
         selected = selected[selected["role"] != "val"]  # one dataset may be the validation split of one algorithm and a test set of another
     selected = selected.reset_index(drop=True)
     families = role_file.families(frame, wanted)
-    findings = audit.audit(frame, selected, last=last, table=table, training_data=trained, families=families)
+    findings = audit.audit(frame, selected, last=last, table=table, training_data=trained, families=families, sources=sources)
     strict = _strict(selected, trained, findings)
     if options.datasets == "strict":
         if not strict or (roles is None and not (selected["role"] == "ood").any()):
@@ -240,7 +242,9 @@ def _complete(full: "pd.DataFrame", wanted: list[str], options: Options) -> tupl
         return complete, []
     listed = "; ".join(f"{name} on {dataset}" for name, dataset in lost[:8]) + (f"; and {len(lost) - 8} more" if len(lost) > 8 else "")
     if options.missing == "drop":
-        text = f"no run of {listed}: {len(wanted) - len(complete)} datasets are left out of the tests; Skillings-Mack uses all cells"
+        count = len(wanted) - len(complete)
+        left_out = "1 dataset is" if count == 1 else f"{count} datasets are"
+        text = f"no run of {listed}: {left_out} left out of the tests; Skillings-Mack uses all cells"
         return complete, [_warning("MISSING", text)]
     cure = f"--datasets {','.join(complete)} keeps those that all have" if complete else "no dataset is common to all algorithms"
     raise ValueError(

@@ -10,7 +10,7 @@ table but is not among the runs, and a test set that served as validation split.
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import failures, printed, ranks
+from jaxbed.stats import failures, printed, ranks, scales, trained_on
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +19,7 @@ RUN = ["algorithm", "run"]
 FEWEST_DATASETS = 3  # on which equal scores of two runs are no chance
 FEWEST_ALGORITHMS = 5  # with fewer, rank correlations above 0.7 are common by chance
 OUTLIER = 10.0  # robust z
+HUGE, FEWEST_OTHERS = 2.0, 8  # ranges of all other scores on the dataset, of which a range says something
 CORRELATED = 0.7
 OF_DATASETS = ("IN_DISTRIBUTION", "DEPENDENT_BLOCKS", "FEW_BLOCKS")
 
@@ -32,11 +33,14 @@ def audit(
     training_data: Mapping[str, Iterable[str]] | None = None,
     families: Mapping[str, str] | None = None,
     sizes: Mapping[str, int] | None = None,
+    sources: Iterable[Mapping] = (),
 ) -> list[dict]:
     """All findings. `last`: scores as `selected`, but means of the last epochs; `table`: printed algorithm, dataset, mean, std;
-    `training_data`: the datasets each algorithm was trained on; `families`: dataset -> its family; `sizes`: dataset -> images.
+    `training_data`: the datasets each algorithm was trained on; `families`: dataset -> its family; `sizes`: dataset -> images;
+    `sources`: as trained_on.read gives them.
     """
-    found = [*mixed_scales(selected), *run_counts(selected), *duplicate_runs(selected), *outlier_runs(selected)]
+    found = [*scales.impossible(frame), *scales.mixed(selected), *trained_on.mixed(selected, sources)]
+    found += [*run_counts(selected), *duplicate_runs(selected), *outlier_runs(selected)]
     found += [*diverged(frame), *frozen_runs(frame), *small_groups(frame), *validation_is_test(frame)]
     if last is not None:
         found += selected_on_test(selected, last)
@@ -68,7 +72,8 @@ def duplicate_runs(selected: "pd.DataFrame") -> list[dict]:
 
 
 def outlier_runs(selected: "pd.DataFrame") -> list[dict]:
-    """OUTLIER_RUN: a run with robust z = 0.6745 |x - median| / MAD > 10 on some dataset, at least twice as near to another algorithm.
+    """OUTLIER_RUN: a run with robust z = 0.6745 |x - median| / MAD > 10 on some dataset, and either at least twice as near to another
+    algorithm, or further from its median there than twice the range of all other scores on the dataset, which are 8 or more.
 
     Median and MAD are over the runs of its algorithm (of two runs none is an outlier); the MAD is not taken below the smallest step
     between two scores on the dataset. The nearest is that with the smallest root mean square over datasets of the distances to its medians,
@@ -82,15 +87,19 @@ def outlier_runs(selected: "pd.DataFrame") -> list[dict]:
     deviation = scores - medians.loc[owner].to_numpy()
     mad = deviation.abs().groupby("algorithm").median().clip(lower=steps, axis=1)
     z = 0.6745 * deviation / mad.loc[owner].to_numpy()
+    huge = deviation.abs() > HUGE * scores.apply(_range_of_others)
     found = []
     for algorithm, run in z.index[(z.abs() > OUTLIER).any(axis=1)]:
         unit = mad.median()
         nearest = printed.nearest(scores.loc[(algorithm, run)], medians, unit)
         middle = ((medians - scores.loc[(algorithm, run)]) / unit).abs().median(axis=1)
-        if 2 * middle[nearest] < middle[algorithm]:
-            own = z.loc[(algorithm, run)]
+        mislabelled = 2 * middle[nearest] < middle[algorithm]
+        own = z.loc[(algorithm, run)]
+        own = own if mislabelled else own[huge.loc[(algorithm, run)]]
+        if own.abs().max() > OUTLIER:
             dataset = own.abs().idxmax()
-            text = f"{algorithm} run {run} is far from its other runs (robust z {own[dataset]:.0f} on {dataset}) and nearest to {nearest}"
+            text = f"{algorithm} run {run} is far from its other runs (robust z {own[dataset]:.0f} on {dataset})"
+            text += f" and nearest to {nearest}" if mislabelled else f": {scores.loc[(algorithm, run), dataset]:g} is far from all others"
             facts = {"algorithm": algorithm, "run": int(run), "dataset": dataset, "z": float(own[dataset]), "nearest": nearest}
             found.append({"code": "OUTLIER_RUN", "text": text, **facts})
     return found
@@ -188,35 +197,6 @@ def in_distribution(selected: "pd.DataFrame", training_data: Mapping[str, Iterab
     return found
 
 
-def mixed_scales(selected: "pd.DataFrame") -> list[dict]:
-    """MIXED_SCALES: all scores of some runs are at most 1, as fractions are, and others have higher ones, as percent; or all of some
-    datasets are; or single ones where the median of the dataset is above 10. Zeros are the same in both.
-    """
-    selected = selected[selected["value"] != 0]
-    small = selected.groupby(RUN, sort=False)["value"].max() <= 1
-    low, high = (small.index[mask].unique("algorithm").tolist() for mask in (small, ~small))
-    if not low or not high:
-        return _fractions_among_percent(selected)
-    text = f"fractions and percent in one metric? Scores of {printed.listed(low)} stay within 1, those of {printed.listed(high)} do not"
-    return [{"code": "MIXED_SCALES", "text": text, "fractions": low, "percent": high}]
-
-
-def _fractions_among_percent(selected: "pd.DataFrame") -> list[dict]:
-    by_dataset = selected.groupby("dataset", sort=False)["value"]
-    small = by_dataset.max() <= 1
-    low, stray = small.index[small].tolist(), selected[(selected["value"] <= 1) & (by_dataset.transform("median") > 10)]
-    texts = []
-    if low and not small.all():
-        texts.append(
-            f"all scores on {printed.listed(low)} stay within 1, those on other datasets do not: the rope means another thing there"
-        )
-    if len(stray):
-        texts.append(
-            "too small beside the others: " + printed.listed(f"{r.algorithm} run {r.run} on {r.dataset}" for r in stray.itertuples())
-        )
-    return [{"code": "MIXED_SCALES", "text": f"fractions and percent in one metric? {text}"} for text in texts]
-
-
 def dependent_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> list[dict]:
     """DEPENDENT_BLOCKS: datasets of one family, and pairs whose scores over algorithms, five or more, have a Spearman correlation > 0.7.
 
@@ -254,6 +234,16 @@ def few_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> list[di
         return []
     text = f"{blocks} {'families of datasets' if families else 'datasets'} are few: approximate p-values are rough, use exact ones"
     return [{"code": "FEW_BLOCKS", "text": text, "blocks": blocks}]
+
+
+def _range_of_others(scores: "pd.Series") -> "pd.Series":
+    """For each score the range of all others, NaN where they are few."""
+    known = scores.sort_values().dropna()
+    if len(known) <= FEWEST_OTHERS:
+        return scores * float("nan")
+    whole = scores.where(scores.isna(), known.iloc[-1] - known.iloc[0])
+    whole[known.index[0]], whole[known.index[-1]] = known.iloc[-1] - known.iloc[1], known.iloc[-2] - known.iloc[0]
+    return whole
 
 
 def _accuracy(frame: "pd.DataFrame") -> "pd.DataFrame":

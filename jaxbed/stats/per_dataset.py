@@ -11,20 +11,14 @@ Few runs cannot give a small p: with two algorithms of 3 runs p is never below 0
 Sources: Kruskal and Wallis 1952; Dunn 1964; Tomczak and Tomczak 2014 (effect sizes); Vargha and Delaney 2000 (A12).
 """
 
-import math
 from collections.abc import Iterator
-from functools import lru_cache
-from itertools import combinations
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import pairwise, permutation, ranks
+from jaxbed.stats import divisions, pairwise, permutation, ranks
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-
-DIVISIONS = 1_000_000  # ways to divide the runs among the algorithms, up to which p is exact
-CHUNK = 10_000  # random divisions held at once
 
 
 def test(selected: "pd.DataFrame", *, paired: bool = False, draws: int = permutation.DRAWS, seed: int = 0) -> "pd.DataFrame":
@@ -32,7 +26,7 @@ def test(selected: "pd.DataFrame", *, paired: bool = False, draws: int = permuta
 
     dataset, test, n_algorithms, n_runs (N; paired: runs of each), statistic (H, chi2; tie-corrected), degrees_of_freedom, p_chi2,
     tie_correction (1 without ties), epsilon_squared H / (N-1) and eta_squared_h (H-n+1) / (N-n), or paired kendall_w,
-    p  by permutation, exact up to DIVISIONS (paired: as permutation.test), else (hits + 1) / (draws + 1),
+    p  by permutation, exact up to divisions.EXACT (paired: as permutation.test), else (hits + 1) / (draws + 1),
     method, draws, standard_error of p, p_holm over the datasets.
 
     All values equal: statistic NaN, p = 1. Raises ValueError for a repeated run, one algorithm alone on a dataset, and, paired, a run that
@@ -40,8 +34,13 @@ def test(selected: "pd.DataFrame", *, paired: bool = False, draws: int = permuta
     """
     import pandas as pd
 
-    one = _friedman if paired else _kruskal
-    frame = pd.DataFrame([{"dataset": dataset, **one(rows, draws, seed)} for dataset, rows in _datasets(selected)])
+    datasets = list(_datasets(selected))
+    if paired:
+        found = [_friedman(rows, draws, seed) for _, rows in datasets]
+    else:
+        facts, questions = zip(*(_kruskal(rows) for _, rows in datasets), strict=True)
+        found = [{**one, **p} for one, p in zip(facts, divisions.p_values(questions, draws, seed), strict=True)]
+    frame = pd.DataFrame([{"dataset": dataset, **one} for (dataset, _), one in zip(datasets, found, strict=True)])
     return frame.assign(p_holm=pairwise.holm(frame["p"]))
 
 
@@ -82,7 +81,7 @@ def pairs(selected: "pd.DataFrame", baseline: str | None = None, *, draws: int =
                   s = 0. Free of units. s grows with the difference, so even one far beyond the spread of runs gives about 2 at most
     cliffs_delta, a12   of `improvement`, averaged over datasets
     p             P(|difference| >= observed) when the runs of both are divided anew, a run keeping its values on all datasets, for it is
-                  one model; exact up to DIVISIONS, else (hits + 1) / (draws + 1); method, draws, standard_error; p_holm over the rows
+                  one model; exact up to divisions.EXACT, else (hits + 1) / (draws + 1); method, draws, standard_error; p_holm over the rows
 
     Raises ValueError for a repeated run, a run without a value on some dataset, or an unknown baseline.
     """
@@ -91,14 +90,17 @@ def pairs(selected: "pd.DataFrame", baseline: str | None = None, *, draws: int =
 
     table = _runs_by_datasets(selected)
     names = table.index.unique()
-    found = []
+    found, questions = [], []
     for i, j in pairwise.family(names, baseline):
         values = table.loc[[names[i], names[j]]].to_numpy()
         values = values - values[0]  # where all are equal the std is now exactly 0
         std = values.std(axis=0, ddof=1)
         score = (values / np.where(std > 0, std, 1)).mean(axis=1)  # the difference is that of the mean scores
         first = int((table.index == names[i]).sum())
-        found.append({"algorithm_i": names[i], "algorithm_j": names[j], **_two_samples(score[:first], score[first:], draws, seed)})
+        difference, question = _two_samples(score[:first], score[first:])
+        found.append({"algorithm_i": names[i], "algorithm_j": names[j], "difference": difference})
+        questions.append(question)
+    found = [{**one, **p} for one, p in zip(found, divisions.p_values(questions, draws, seed), strict=True)]
     effects = improvement(selected, baseline).groupby(["algorithm_i", "algorithm_j"], as_index=False)[["cliffs_delta", "a12"]].mean()
     frame = pd.DataFrame(found).merge(effects, how="left")
     return frame.assign(p_holm=pairwise.holm(frame["p"]))
@@ -138,7 +140,7 @@ def intervals(selected: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
     return selected[["algorithm", "dataset"]].drop_duplicates().merge(frame.reset_index(), how="left")
 
 
-def _kruskal(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
+def _kruskal(rows: "pd.DataFrame") -> tuple[dict, divisions.Question]:
     import numpy as np
 
     found = _ranks_by_algorithm(rows).sort_index()
@@ -147,12 +149,12 @@ def _kruskal(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
     between = float((found["size"] * (found["mean"] - (total + 1) / 2) ** 2).sum())
     h = between / variance if variance > 0 else float("nan")
     doubled = np.sort(np.rint(2 * _run_ranks(rows).to_numpy()).astype(int))
-    divisions = math.factorial(total) // math.prod(math.factorial(int(size)) for size in sizes)
-    exact = divisions <= DIVISIONS
-    sums, weight = _every_division(doubled, sizes) if exact else (_random_divisions(doubled, sizes, draws, seed), np.ones(draws))
-    spread = ((sums / 2 - sizes * (total + 1) / 2) ** 2 / sizes).sum(axis=1)
-    hits = float(weight[spread >= between - 1e-9 * total**2].sum())
-    return {
+
+    def reached(sums):
+        spread = ((sums / 2 - sizes * (total + 1) / 2) ** 2 / sizes).sum(axis=1)
+        return spread >= between - 1e-9 * total**2
+
+    facts = {
         "test": "Kruskal-Wallis",
         "n_algorithms": n,
         "n_runs": total,
@@ -162,8 +164,8 @@ def _kruskal(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
         "tie_correction": variance / (total * (total + 1) / 12),
         "epsilon_squared": h / (total - 1),
         "eta_squared_h": (h - n + 1) / (total - n) if total > n else float("nan"),
-        **permutation.p_value(hits, divisions, draws, exact),
     }
+    return facts, divisions.Question(doubled, sizes, reached)
 
 
 def _friedman(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
@@ -193,60 +195,17 @@ def _friedman(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
     }
 
 
-def _every_division(doubled: "np.ndarray", sizes: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
-    """Doubled rank sums [K, n] and how many divisions of the runs give them [K]: run by run to any algorithm that has a place left."""
-    import numpy as np
-
-    n = len(sizes)
-    states, weight = np.zeros((1, 2 * n), int), np.ones(1)  # runs placed, then their sums
-    for value in doubled:
-        grown, weights = [], []
-        for place in range(n):
-            free = states[:, place] < sizes[place]
-            child = states[free]
-            child[:, [place, n + place]] += [1, value]
-            grown.append(child)
-            weights.append(weight[free])
-        states, weight = permutation.merge(np.concatenate(grown), np.concatenate(weights))
-    return states[:, n:], weight
-
-
-def _random_divisions(values: "np.ndarray", sizes: "np.ndarray", draws: int, seed: int) -> "np.ndarray":
-    """Sums of the values [draws, n] within groups of these sizes."""
-    import numpy as np
-
-    rng = np.random.default_rng(seed)
-    starts = np.cumsum(sizes) - sizes
-    parts = []
-    for begin in range(0, draws, CHUNK):
-        shape = (min(CHUNK, draws - begin), len(values))
-        parts.append(np.add.reduceat(rng.permuted(np.broadcast_to(values, shape), axis=1), starts, axis=1))
-    return np.concatenate(parts)
-
-
-def _two_samples(first: "np.ndarray", second: "np.ndarray", draws: int, seed: int) -> dict:
-    """Difference of means and its two-sided p over divisions of the values into groups of these sizes."""
+def _two_samples(first: "np.ndarray", second: "np.ndarray") -> tuple[float, divisions.Question]:
+    """The difference of means, and whether another division of the values gives one as large, of either sign."""
     import numpy as np
 
     difference = float(first.mean() - second.mean())
-    values, small = np.sort(np.concatenate([first, second])), min(len(first), len(second))
-    divisions = math.comb(len(values), small)
-    exact = divisions <= DIVISIONS
-    if exact:
-        sums = values[_subsets(len(values), small)].sum(axis=1)
-    else:
-        sums = _random_divisions(values, np.array([small, len(values) - small]), draws, seed)[:, 0]
-    chance = sums / small - (values.sum() - sums) / (len(values) - small)
-    hits = int((np.abs(chance) >= abs(difference) - 1e-9).sum())
-    return {"difference": difference, **permutation.p_value(hits, divisions, draws, exact)}
+    values, sizes = np.sort(np.concatenate([first, second])), np.sort([len(first), len(second)])
 
+    def reached(sums):
+        return np.abs(sums[:, 0] / sizes[0] - sums[:, 1] / sizes[1]) >= abs(difference) - 1e-9
 
-@lru_cache(maxsize=8)
-def _subsets(total: int, size: int) -> "np.ndarray":
-    """All subsets of range(total) [K, size]."""
-    import numpy as np
-
-    return np.array(list(combinations(range(total), size)), np.min_scalar_type(total))
+    return difference, divisions.Question(values, sizes, reached)
 
 
 def _run_ranks(rows: "pd.DataFrame") -> "pd.Series":

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jaxbed.stats import trained_on
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -31,6 +33,7 @@ ROLES = ("val", "test", "ood")
 STATUSES = ("ok", "diverged", "truncated", "missing")
 GROUPS = ("aligned", "conflicting")
 MOST_RUNS = 2**53  # above it float64 does not tell whole numbers apart
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # that other programs write
 DEFAULTS = {"epoch": float("nan"), "n_correct": float("nan"), "n_total": float("nan"), "role": "test", "status": "ok"}
 
 
@@ -40,7 +43,7 @@ def load(paths: Sequence[str | Path]) -> "pd.DataFrame":
     A directory is a jaxbed workdir. A file is CSV or Parquet with the columns algorithm, run, dataset and either `accuracy` or
     `metric, value`; epoch, n_correct, n_total, role (or split), status and family may be added, and group: the accuracy of group 'aligned'
     is metric 'aligned', of 'conflicting' likewise, of another group G 'accuracy:G'. Other columns are not used: they are listed in
-    `frame.attrs["unused_columns"]` for the caller to report.
+    `frame.attrs["unused_columns"]` for the caller to report. `frame.attrs["sources"]` tells of each workdir what trained_on.read does.
 
     Raises FileNotFoundError for a path that is not there; ValueError, with the source, the value and the cure, for everything that
     `check` refuses, for one row found in two sources, and for two workdirs with the same run of the same algorithm.
@@ -49,10 +52,12 @@ def load(paths: Sequence[str | Path]) -> "pd.DataFrame":
 
     if not paths:
         raise ValueError("no scores given; name at least one workdir or one file with the columns algorithm,run,dataset,accuracy")
-    frames, unused, owner = [], [], {}
+    frames, unused, owner, sources = [], [], {}, []
     for path in map(Path, paths):
         if path.is_dir():
-            frame = check(_read_workdir(path), str(path))
+            frame, source = trained_on.read(path)
+            frame = check(frame, str(path))
+            sources.append(source)
             for pair in sorted(set(zip(frame["algorithm"], frame["run"], strict=True))):
                 if pair in owner:
                     raise ValueError(
@@ -70,7 +75,7 @@ def load(paths: Sequence[str | Path]) -> "pd.DataFrame":
     joined = pd.concat(frames, ignore_index=True)
     _refuse_duplicates(joined, ", ".join(map(str, paths)))
     _refuse_mixed_epochs(joined, ", ".join(map(str, paths)))
-    joined.attrs["unused_columns"] = unused
+    joined.attrs |= {"unused_columns": unused, "sources": sources}
     return joined
 
 
@@ -134,12 +139,6 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     return out.reset_index(drop=True)
 
 
-def _read_workdir(path: Path) -> "pd.DataFrame":
-    from jaxbed import metrics  # here, so that a table of scores needs nothing of the training side
-
-    return metrics.scores(path)
-
-
 def _read_file(path: Path) -> "tuple[pd.DataFrame, list[str]]":
     """The tidy columns of a CSV or Parquet file as they stand, and the names of the columns that are not used."""
     import pandas as pd
@@ -178,6 +177,7 @@ def read_csv(path: Path) -> "pd.DataFrame":
                     continue
                 if header is None:
                     header = [name.strip() for name in row]
+                    _refuse_other_separators(header, path)
                     columns = [[] for _ in header]
                     continue
                 if len(row) != len(header):
@@ -195,6 +195,15 @@ def read_csv(path: Path) -> "pd.DataFrame":
     if len(set(header)) < len(header):
         raise ValueError(f"{path}: a column name is repeated in {','.join(header)}; every column needs its own name")
     return pd.DataFrame(dict(zip(header, columns, strict=True)), index=pd.Index(lines, name="line"))
+
+
+def _refuse_other_separators(header: Sequence[str], path: Path) -> None:
+    sign = next((sign for sign in SEPARATORS if sign in header[0]), None)
+    if sign and len(header) == 1:
+        raise ValueError(
+            f"{path}: columns are separated by {SEPARATORS[sign]}; write commas, and points in numbers. To convert it: "
+            f"pandas.read_csv({str(path)!r}, sep={sign!r}, decimal=',').to_csv('scores.csv', index=False)"
+        )
 
 
 def read_table(path: str | Path) -> "pd.DataFrame":
@@ -228,9 +237,10 @@ def _refuse_duplicates(frame: "pd.DataFrame", source: str) -> None:
     again = frame.duplicated(KEY)
     if again.any():
         row = frame[again].iloc[0]
+        epoch = f" at epoch {row['epoch']:g}" if row["epoch"] == row["epoch"] else ""
         raise ValueError(
             f"{source}: {int(again.sum())} repeated row(s), first {row['metric']} of {row['algorithm']!r} run {row['run']} on "
-            f"{row['dataset']!r} at epoch {row['epoch']:g}; one row is allowed for every algorithm, run, dataset, epoch and metric. "
+            f"{row['dataset']!r}{epoch}; one row is allowed for every algorithm, run, dataset, epoch and metric. "
             "Number the runs, or delete the copy"
         )
     roles = frame.groupby(["algorithm", "run", "dataset"], sort=False)["role"].nunique()
