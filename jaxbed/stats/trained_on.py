@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # Facts of a data set that tell nothing of training, or nothing that another fact does not tell: how answers are read and test pictures
 # cut; which pictures were damaged, and the counts that are left; words about the labels; the name of the file that has table_sha256.
-NOT_TRAINING = ("cue", "decision", "zoom", "unreadable", "counts", "bias_label", "table")
+NOT_TRAINING = ("cue", "decision", "zoom", "unreadable", "counts", "held_out_of_more", "bias_label", "table")
 
 
 def read(path: Path) -> "tuple[pd.DataFrame, dict]":
