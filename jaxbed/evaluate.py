@@ -249,14 +249,16 @@ def read(path: pathlib.Path) -> dict[str, str]:
 
 def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPoolExecutor, interrupt: Interrupt) -> None:
     """Writes what all seeds answer with the weights of each epoch's checkpoint; after an interrupt, of sets that are done."""
-    started, images, written = time.monotonic(), 0, []
+    started, images, written, whole = time.monotonic(), 0, [], True
     for i, part in enumerate(parts):
         seeds, own = part.seeds, [loaded.weights for loaded in group]
         if len(parts) > 1:
             own = [seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed") for weights in own]
         for each in part.pools:
             images += sum(each.sizes)
-            for loaded, weights, answers in zip(group, own, _pass(each, own, interrupt), strict=False):  # of none where interrupted
+            passed = _pass(each, own, interrupt)
+            whole = whole and bool(passed)
+            for loaded, weights, answers in zip(group, own, passed, strict=whole):
                 flat, alive = answers.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
                 for name, found in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
                     content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
@@ -264,7 +266,7 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
                     written.append(threads.submit(write, part.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
         file.result()
-    for loaded in () if interrupt.signal else group:
+    for loaded in group if whole else ():
         log.write("evaluation", epoch=loaded.epoch, images=images, seconds=(time.monotonic() - started) / len(group))
 
 

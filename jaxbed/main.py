@@ -21,7 +21,14 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Where the run is kept. Default: 
 
 @contextlib.contextmanager
 def named_fields(argv: list[str]) -> Iterator[None]:
-    """Within it, parsing a command line with a field that the configuration lacks raises ValueError, which names those that it has."""
+    """Within it, parsing a command line with a field that the configuration lacks raises ValueError, which names those that it has.
+
+    A configuration finds modules beside it and beside its folder (`configs.common`), wherever the command is called.
+    """
+    for word in argv:
+        if word.startswith("--config=") and ".py" in word:
+            folder = pathlib.Path(word.removeprefix("--config=")).absolute().parent
+            sys.path += [str(folder), str(folder.parent)]
     try:
         yield
     except KeyError:  # ml_collections'
@@ -36,9 +43,6 @@ def named_fields(argv: list[str]) -> Iterator[None]:
 
 def parse(argv: list[str]) -> list[str]:
     """The command line's flags; returns the other words. What cannot be is told, and ends the program."""
-    for word in argv:  # a config file may import what lies beside its folder, from wherever it is called
-        if word.startswith("--config=") and ".py" in word:
-            sys.path.append(str(pathlib.Path(word.removeprefix("--config=")).absolute().parent.parent))
     try:
         with named_fields(argv):
             return app.parse_flags_with_usage(argv)

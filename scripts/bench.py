@@ -162,9 +162,6 @@ def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dic
     """Ratios are printed divided by the number of devices. groups: data axis with BatchNorm over each device's part of the batch."""
     results, case = [], cases.scaling(arguments.small)
     counts = [n for n in arguments.devices or (2, 4, 8) if n <= min(len(jax.devices()), 2 if arguments.small else 8)]
-    if not counts:
-        print("one device only: nothing to scale to")
-        return results
     single, loss = Arm(*cases.training("1 device", case, "erm")), case.first_loss("erm")
     for n in counts:
         larger = case._replace(batch=n * case.batch, per_device=case.batch)
@@ -217,12 +214,10 @@ def streaming(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[d
 
 def named(arguments: argparse.Namespace, table: dict) -> list[tuple]:
     """The rows of a table of cases that --nets asks for."""
-    unknown = set(arguments.nets) - set(table)
-    if unknown:
-        raise ValueError(f"--nets {', '.join(sorted(unknown))}: {arguments.benchmark} has {', '.join(table)}")
     return [(name, case) for name, case in table.items() if not arguments.nets or name in arguments.nets]
 
 
+NETS = {"array": cases.arrays, "eval": cases.evaluations}
 BENCHMARKS = {"step": step, "array": array, "scaling": scaling, "sweep": sweep, "eval": evaluation, "stream": streaming}
 
 
@@ -252,8 +247,12 @@ def main(argv: list[str] | None = None) -> dict:
     unknown = set(arguments.methods) - set(cases.METHODS)
     if unknown:
         parser.error(f"--methods {', '.join(sorted(unknown))}: choose from {', '.join(cases.METHODS)}")
-    if arguments.blocks < 1 or arguments.steps < 0 or arguments.seconds <= 0:
-        parser.error("--blocks must be at least 1, --steps 0 or more, --seconds above 0")
+    nets = NETS[arguments.benchmark](arguments.small) if arguments.benchmark in NETS else ()
+    unknown = set(arguments.nets) - set(nets)
+    if unknown:
+        parser.error(f"--nets {', '.join(sorted(unknown))}: {arguments.benchmark} has {', '.join(nets) or 'none to choose'}")
+    if arguments.blocks < 1 or arguments.steps < 0 or arguments.seconds <= 0 or min((*arguments.seeds, *arguments.devices), default=1) < 1:
+        parser.error("--blocks, --seeds and --devices must be at least 1, --steps 0 or more, --seconds above 0")
     torch, reason = "", "not part of this benchmark" if arguments.peer != "none" else "not asked for"
     if arguments.benchmark in ("step", "sweep") and arguments.peer != "none":
         torch, reason = process.version(arguments.peer_python)
@@ -264,6 +263,8 @@ def main(argv: list[str] | None = None) -> dict:
     devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
     print(f"{arguments.benchmark} on {len(devices)} x {devices[0]}; PyTorch: {torch or reason}", flush=True)
     results = BENCHMARKS[arguments.benchmark](arguments, rules, bool(torch))
+    if not results:
+        parser.error("there are no two things to compare: ERM needs PyTorch beside it (--peer), scaling more devices than one")
     content = {
         "benchmark": arguments.benchmark,
         "command": sys.argv if argv is None else [str(SCRIPTS / "bench.py"), *argv],

@@ -47,6 +47,22 @@ def check(report, benchmark, results):
         assert not [name for name, value in result["checks"].items() if value is False], result
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["array", "--nets", "mlp,foo"], "--nets foo: array has demo_32, mlp"),
+        (["step", "--nets", "mlp"], "--nets mlp: step has none to choose"),
+        (["step", "--methods", "foo"], "--methods foo: choose from erm"),
+        (["array", "--seeds", "0"], "--seeds and --devices must be at least 1"),
+        (["step", "--methods", "erm", *SMALL], "there are no two things to compare"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        bench.main(arguments)
+    assert message in capsys.readouterr().err
+
+
 def test_step(tmp_path, capsys):
     check(run(tmp_path, "step", "--methods", "erm,padain"), "step", 1)
     assert "padain / erm" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import functools
+import importlib
 import json
 import os
 import pathlib
@@ -194,6 +195,15 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(home, tmp_path, number):
     done = command(home, *arguments)  # goes on
     assert done.returncode == 0 and "resuming after step" in done.stdout, done.stderr
     assert sorted(int(path.stem) for path in (tmp_path / "run" / "responses" / "edge").glob("*.npz")) == list(range(1, 21))
+
+
+def test_a_config_finds_its_neighbours_from_any_folder(monkeypatch, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "common_to_theirs.py").write_text("VALUE = 3\n")
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    with main.named_fields([f"--config={tmp_path}/theirs/config.py:shapes"]):
+        for name in ("common_to_theirs", "theirs.common_to_theirs"):
+            assert importlib.import_module(name).VALUE == 3
 
 
 # What is refused
