@@ -28,6 +28,10 @@ OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"} 
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__", *OWN_DATA))
 COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar"}  # whose networks other settings have too
 LARGE = ("imagenet", "imagenet_biasbed", "noise")  # have the large network
+ALWAYS = {
+    **dict.fromkeys(LARGE, ("erm",)),
+    "colored_mnist_resnet": ("erm", "lff"),
+}  # other files are run when asked for; it is shapes' network
 COMPILED = ("erm", "sagnet", "infodrop", "debiased")  # in the large network of imagenet and noise; tracing it takes seconds
 # refuse a setting whose network is an MLP
 NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc", "debiased"}
@@ -97,7 +101,7 @@ def shapes_of(tree):
 @pytest.mark.parametrize(
     ("stem", "dataset"),
     [
-        pytest.param(stem, dataset, marks=pytest.mark.slow if dataset in LARGE and stem != "erm" else ())
+        pytest.param(stem, dataset, marks=pytest.mark.slow if stem not in ALWAYS.get(dataset, FILES) else ())
         for stem in FILES
         for dataset in common.SETTINGS
         if dataset not in LARGE or stem in COMPILED[: 2 if dataset != "noise" else None]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxbed import decisions
+from jaxbed import decisions, variants
 from jaxbed.data import imagenet
+from jaxbed.log import Log
 
 WNIDS = [f"n{i:08d}" for i in range(1000)]
 SIXTEEN = tuple(decisions.SIXTEEN)
@@ -124,14 +125,18 @@ def test_unreadable_training_pictures_are_an_error_or_left_out(root, tmp_path):
 
 
 @pytest.mark.parametrize("resident_gib", [0.0, 1.0])
-def test_unreadable_held_out_pictures_are_left_out(tmp_path, resident_gib):
+def test_unreadable_held_out_pictures_are_left_out_and_told(tmp_path, resident_gib, capsys):
     for number in range(8):
         picture(tmp_path / "n0" / f"{number}.png", (0, 0, 0))
         (tmp_path / "n0" / f"damaged{number}.png").write_bytes(b"nothing")
     source = opened(tmp_path, train=str(tmp_path), val_from_train=12, corrupt="skip", resident_gib=resident_gib)
     names = source.sets["val"].split.name
     assert 4 <= len(names) <= 8 and not [name for name in names if "damaged" in name]
-    assert len(source.facts["unreadable"]) >= 12 - len(names)
+    lost = source.facts["unreadable"]
+    assert len(lost) >= 12 - len(names)
+    Log(tmp_path).data(variants.one(None, source))
+    told = f"images that cannot be read and are left out: {', '.join(lost[:3])} and {len(lost) - 3} others, which log.jsonl names"
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
