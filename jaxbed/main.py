@@ -78,14 +78,14 @@ def run(cfg: config.Train, workdir: pathlib.Path) -> int:
 
     parallel.keep_compilations()
     config.claim(cfg, workdir)
-    log = Log(workdir)
-    found = variants.open_all(cfg)
-    for variant in found:
-        evaluate.chosen(cfg, variant.source)  # a wrong name shows before the training, not after
-    log.header(cfg, found)
-    log.data(found)
-    stages = throwaway.run, train.train, evaluate.evaluate
     with lock.held(workdir):
+        log = Log(workdir)
+        found = variants.open_all(cfg)
+        for variant in found:
+            evaluate.chosen(cfg, variant.source)  # a wrong name shows before the training, not after
+        log.header(cfg, found)
+        log.data(found)
+        stages = throwaway.run, train.train, evaluate.evaluate
         status = next((status for stage in stages if (status := stage(cfg, found, workdir, log))), 0)
     if status:
         log.say(f"stopped by signal {status}; the same command goes on from here")

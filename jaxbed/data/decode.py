@@ -2,7 +2,7 @@
 
 Two ways. "exact" is Pillow's antialiased bilinear filter, with torchvision's rounding (Resize, CenterCrop): evaluation, where numbers are
 compared with the literature. "fast" lets libjpeg decode at a half or less where that suffices and averages the rest (OpenCV's area
-filter): about 1.5 times as fast at 500 x 375 (scripts/bench_pipeline.py, 2 CPU cores), and not the same pixels: training.
+filter): about 1.4 times as fast at 500 x 375 (scripts/bench_pipeline.py, 2 CPU cores), and not the same pixels: training.
 """
 
 import functools
