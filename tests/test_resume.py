@@ -435,7 +435,8 @@ from jaxbed.optim import Optim
 def feeds_from(*arguments, real=train.feeds_from):
     for step, feed in enumerate(real(*arguments)):
         if step == int(os.environ["KILL_AFTER_STEPS"]):
-            time.sleep(float(os.environ["KILL_AFTER_SECONDS"]))
+            while not os.path.exists(os.environ["KILL_ONCE_THERE_IS"]):
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         yield feed
 
@@ -455,20 +456,21 @@ def get_config():
 """
 
 
-def command(folder: pathlib.Path, workdir: str, steps: int = -1, seconds: float = 0) -> subprocess.CompletedProcess:
-    """A run in a process of its own, that kills itself so many steps after its start, so many seconds later."""
+def command(folder: pathlib.Path, workdir: str, steps: int = -1, once: str = ".") -> subprocess.CompletedProcess:
+    """A run in a process of its own, that kills itself so many steps after its start, once a file exists."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     environment |= {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "xla"), "PYTHONPATH": str(ROOT)}
-    environment |= {"KILL_AFTER_STEPS": str(steps), "KILL_AFTER_SECONDS": str(seconds)}
+    environment |= {"KILL_AFTER_STEPS": str(steps), "KILL_ONCE_THERE_IS": once}
     arguments = [sys.executable, "-m", "jaxbed.main", "--config=config.py", f"--workdir={workdir}", "--config.save.resume_every_minutes=0"]
     (folder / "config.py").write_text(CONFIG)
-    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=90)
+    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_a_killed_process_goes_on_where_its_last_checkpoint_was(tmp_path):
     cfg = tiny.mlp_config("lff", name="LfF", epochs=6, mesh=tiny.parallel.Mesh())
-    for steps, seconds in ((STEPS + 2, 0.5), (STEPS + 1, 0), (1, 0)):  # the latter two while checkpoints are being written
-        killed = command(tmp_path, "killed", steps, seconds)
+    first = f"killed/checkpoints/resume/{STEPS}.json"
+    for steps, once in ((STEPS + 2, first), (STEPS + 1, "."), (1, ".")):  # the latter two while checkpoints are being written
+        killed = command(tmp_path, "killed", steps, once)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (tmp_path / "killed" / "checkpoints" / "epochs" / "6.json").exists()  # it was in the middle
     for workdir in ("killed", "whole"):

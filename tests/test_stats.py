@@ -512,12 +512,12 @@ def test_a_validation_split_is_no_test_set_though_it_is_one_for_another_algorith
     assert analyse(tidy(rows), Options(datasets="shifted")).results["datasets"] == ["shifted"]
 
 
-def test_never_imports_jax_and_starts_fast(tmp_path):
+def test_never_imports_jax_nor_what_is_slow_to_import(tmp_path):
     path = write_csv(tmp_path / "in.csv", three_algorithms())
     code = (
-        "import sys, time; start = time.perf_counter(); from jaxbed.stats import main; light = 'pandas' not in sys.modules\n"
-        f"assert light and main.main([{path!r}]) == 0 and 'jax' not in sys.modules and 'scikit_posthocs' not in sys.modules\n"
-        "assert time.perf_counter() - start < 5"  # about 1 s alone; the machine may be busy
+        "import sys; from jaxbed.stats import main; light = 'pandas' not in sys.modules\n"
+        f"assert light and main.main([{path!r}]) == 0\n"
+        "assert not {'jax', 'matplotlib', 'scikit_posthocs', 'statsmodels'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

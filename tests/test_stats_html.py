@@ -194,7 +194,7 @@ class Browser:
 
     def close(self) -> None:
         self("Browser.close")
-        self.process.wait(timeout=20)
+        self.process.wait()
         self.to.close()
         self.back.close()
 
