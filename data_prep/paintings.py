@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxbed.data import decode
+
 SIDE = 224
 SEED = 49809
 REPORT_S = 10.0
@@ -64,11 +66,10 @@ def square(path: pathlib.Path) -> Any:
     """A painting as a Pillow picture of 224 x 224 pixels. Raises ValueError or OSError."""
     from PIL import Image
 
-    with Image.open(path) as picture:
-        picture = picture.convert("RGB")
-        width, height = picture.size
-        side = min(width, height)
-        if side < SIDE:
-            raise ValueError(f"{height} x {width} pixels, and no side may be below {SIDE}")
-        left, top = (width - side) // 2, (height - side) // 2
-        return picture.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+    picture = decode.picture(path.read_bytes())
+    width, height = picture.size
+    side = min(width, height)
+    if side < SIDE:
+        raise ValueError(f"{height} x {width} pixels, and no side may be below {SIDE}")
+    left, top = (width - side) // 2, (height - side) // 2
+    return picture.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)

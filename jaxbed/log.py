@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from jaxbed import config
-from jaxbed.data.source import cells, describe
+from jaxbed.data.source import cells, describe, one_colour
 from jaxbed.data.split import Split
 from jaxbed.program import Program
 from jaxbed.variants import Variant
@@ -72,16 +72,23 @@ class Log:
                 continue
             told.add(id(source))
             self.say(describe(f"{variant} train".strip(), source.train))
+            self._one_colour("train", source.train)
             if lost := source.facts.get("unreadable"):
                 others = f" and {len(lost) - 3} others, which log.jsonl names" if len(lost) > 3 else ""
                 self.say(f"images that cannot be read and are left out: {', '.join(lost[:3])}{others}")
             for name, (split, role, _) in source.sets.items():
                 counts = [[*cell, n] for cell, n in cells(split).items()]
                 self.write("set", variant=variant, name=name, role=role, images=len(split.label), cells=counts)
+                self._one_colour(name, split)
                 if role == "val" and (warning := few_conflicting(split, source.class_names)):
                     self.say(f"{name}: {warning}")
         sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in variants[0].source.sets.items())
         self.say("evaluation sets: " + sets)
+
+    def _one_colour(self, name: str, split: Split) -> None:
+        flat, looked_at = one_colour(split)
+        if flat and len(split.label) > 1:
+            self.say(f"{name}: {len(flat)} of {looked_at} images are of one colour, {flat[0]} among them: are they what they should be?")
 
     def resumed(self, step: int, steps: int) -> None:
         self.say(f"resuming after step {step}: {step // steps} epochs are done, {step % steps} of {steps} steps of the next")

@@ -66,6 +66,9 @@ def steps_per_epoch(cfg: Train, source: Source) -> int:
     rows = len(source.train.label)
     if rows < cfg.batch_size:
         raise ValueError(f"batch_size = {cfg.batch_size} is larger than the training set of {source.name} ({rows} images)")
+    if (source.train.label == source.train.label[0]).all():
+        only = source.class_names[source.train.label[0]]
+        raise ValueError(f"all {rows} training images of {source.name} are of class {only!r}: nothing can be learned, check the labels")
     return steps(rows, cfg.batch_size, source.parts)
 
 

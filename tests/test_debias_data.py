@@ -6,6 +6,7 @@ import io
 import itertools
 import pathlib
 import pickle
+import re
 import struct
 
 import cv2
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from commands import ROOT, TRAIN, assert_refused, command
 from PIL import Image
 from scipy import ndimage
 
@@ -252,10 +254,15 @@ def test_waterbirds_tables_are_read_and_the_published_one_too(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("img_id,img_filename,y,split\n1,one.jpg,0,0\n", "has no column place: it is not the table"),
+        (
+            "img_id,img_filename,y,split\n1,one.jpg,0,0\n",
+            "has no column place in its header 'img_id,img_filename,y,split': it is another table",
+        ),
         (HEADER + "1,one.jpg,2,0,0,x\n", r"metadata\.csv, line 2: y = '2' is not one of 0 to 1"),
+        (HEADER + "1,one.jpg,0,0,0.5,x\n", r"line 2: place = '0\.5' is not one of 0 to 1"),
+        (HEADER + "1,one.jpg,0,0,0,x\n2,./one.jpg,0,2,0,x\n", r"lists 1 images twice: \./one\.jpg \(train, then test\)"),
         (HEADER + "1,one.jpg,0,0,0,x\n2,one.jpg,0,3,0,x\n", r"line 3: split = '3' is not one of 0 to 2"),
-        (HEADER + "1,one.jpg,0,0\n", "line 2: place = None is not one of 0 to 1"),
+        (HEADER + "1,one.jpg,0,0\n", "line 2: it has more or fewer fields than the header's 6"),
         (HEADER + "1,one.jpg,0,0,0,x\n", "has no row of the val set"),
         (HEADER + "1,gone.jpg,0,0,0,x\n2,also.jpg,0,0,0,x\n", r"gone\.jpg and 1 more that metadata\.csv names are missing: unpack"),
     ],
@@ -265,6 +272,66 @@ def test_damaged_tables_are_refused(tmp_path, content, message):
     (tmp_path / "metadata.csv").write_text(content)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         waterbirds.Config(dir=str(tmp_path), table="metadata.csv", **SMALL).open()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace(",", ";"),
+        lambda text: text.replace(",", "\t"),
+        lambda text: re.sub(r",(\d)(?=,)", r",\1.0", text),
+        lambda text: re.sub(r",(\d)(?=,)", r",\1.0", text).replace(",", ";").replace(".0", ",0"),
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace(",", ", "),
+    ],
+    ids=["byte-order mark", "semicolons", "tabs", "0.0", "decimal commas", "Windows", "spaces"],
+)
+def test_tables_are_read_as_spreadsheets_save_them(tmp_path, changed):
+    root = write_waterbirds(tmp_path, {cell: 2 for cell in PUBLISHED})
+    whole = waterbirds.Config(dir=str(root), table="metadata.csv", **SMALL).open()
+    table = root / "metadata.csv"
+    before = table.read_text()
+    table.write_bytes(changed(before).encode())
+    assert table.read_bytes() != before.encode()
+    again = waterbirds.Config(dir=str(root), table="metadata.csv", **SMALL).open()
+    for one, other in zip(splits(whole), splits(again), strict=True):
+        assert all((a == b).all() for a, b in zip(one, other, strict=True))
+    table.write_bytes(before.encode("utf-16"))
+    with pytest.raises(ValueError, match=r"metadata\.csv is not text in UTF-8 .*: save it as CSV in UTF-8"):
+        waterbirds.Config(dir=str(root), table="metadata.csv", **SMALL).open()
+
+
+TINY = ("--config.data.side_px=32", "--config.net.depth=10", "--config.net.width=4", "--config.seeds=1", "--config.epochs=1")
+TINY += ("--config.batch_size=8", "--config.mesh.seed=1", "--config.mesh.data=1", "--config.data.table=metadata.csv")
+
+
+def run(root, *arguments):
+    return command(
+        ROOT, *TRAIN, "--config=configs/erm.py:waterbirds", f"--config.data.dir={root}", f"--workdir={root}/run", *TINY, *arguments
+    )
+
+
+def test_tables_that_would_give_wrong_scores_end_the_command(tmp_path):
+    root = write_waterbirds(tmp_path, {cell: 2 for cell in PUBLISHED})
+    table = root / "metadata.csv"
+    whole = table.read_text()
+    rows = [line.split(",") for line in whole.splitlines()[1:]]
+    again = [",".join([*row[:3], "2", *row[4:]]) for row in rows if row[3] == "0"][:5]
+    table.write_text(whole + "\n".join(again) + "\n")
+    done = run(root)
+    assert_refused(done, "metadata.csv lists 5 images twice", "(train, then test)", again[0].split(",")[1])
+    table.write_text(HEADER + "\n".join(",".join([*row[:2], "1", *row[3:]]) for row in rows) + "\n")
+    assert_refused(run(root), "all 8 training images of waterbirds are of class 'waterbird'")
+    assert not (root / "run" / "checkpoints").exists()
+
+
+def test_images_of_one_colour_are_reported(tmp_path):
+    root = write_waterbirds(tmp_path, {cell: 2 for cell in PUBLISHED})
+    done = run(root)
+    assert done.returncode == 0, done.stderr
+    for name in ("train", "val", "unbiased"):
+        assert f"{name}: 8 of 8 images are of one colour, a/" in done.stdout
 
 
 # Waterbirds from CUB and Places

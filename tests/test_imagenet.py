@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from jaxbed import decisions, variants
-from jaxbed.data import imagenet
+from jaxbed.data import imagenet, imagenet_classes
 from jaxbed.log import Log
 
-WNIDS = [f"n{i:08d}" for i in range(1000)]
+WNIDS = imagenet_classes.WNIDS
 SIXTEEN = tuple(decisions.SIXTEEN)
 SMALL = {"side_px": 8, "stored_px": 10, "resize_px": 10, "val_from_train": 100}
 
@@ -26,6 +26,9 @@ def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("imagenet")
     for i, wnid in enumerate(WNIDS):
         picture(folder / "train" / wnid / f"{wnid}_1.png", (i % 256, i // 256, 0))
+    (folder / "val").mkdir()
+    for wnid in WNIDS:
+        (folder / "val" / wnid).symlink_to(folder / "train" / wnid)
     for name, members in (("a", decisions.IMAGENET_A), ("r", decisions.IMAGENET_R)):
         for i in members:
             picture(folder / name / WNIDS[i] / "x.png", (int(i) % 256, int(i) // 256, 0))
@@ -53,7 +56,7 @@ def test_training_and_held_out_pictures_are_apart_and_labelled(root):
     for split in (source.train, val.split):
         np.testing.assert_array_equal(class_of(split.image), split.label)
     assert sorted([*source.train.label, *val.split.label]) == list(range(1000)) and not set(source.train.name) & set(val.split.name)
-    assert source.class_names == tuple(WNIDS)
+    assert source.class_names == WNIDS
     again = opened(root, split_seed=1)
     assert set(again.sets["val"].split.label) != set(val.split.label)
 
@@ -79,9 +82,9 @@ def test_sixteen_class_sets(root):
 
 
 def test_imagenet_val_is_a_test_set_and_selects_only_where_asked_to(root):
-    apart = opened(root, val=str(root / "train"))
+    apart = opened(root, val=str(root / "val"))
     assert apart.sets["imagenet"].role == "test" and len(apart.sets["val"].split.label) == 100
-    same = opened(root, val=str(root / "train"), val_from_train=0)
+    same = opened(root, val=str(root / "val"), val_from_train=0)
     np.testing.assert_array_equal(same.sets["val"].split.image, same.sets["imagenet"].split.image)
     with pytest.raises(ValueError, match=r"val_from_train = 0 selects epochs on ImageNet-val: name it, --config\.data\.val"):
         opened(root, val_from_train=0)
@@ -117,11 +120,11 @@ def test_unreadable_training_pictures_are_an_error_or_left_out(root, tmp_path):
     for wnid in WNIDS[:3]:
         picture(tmp_path / wnid / "whole.png", (0, 0, 0))
     (tmp_path / WNIDS[1] / "damaged.png").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"image n00000001/damaged\.png cannot be read .*data\.corrupt=skip"):
+    with pytest.raises(ValueError, match=r"image n01443537/damaged\.png cannot be read .*data\.corrupt=skip"):
         opened(root, train=str(tmp_path), val_from_train=1, split_seed=2)
     source = opened(root, train=str(tmp_path), val_from_train=1, split_seed=2, corrupt="skip")
     assert sorted([*source.train.label, *source.sets["val"].split.label]) == [0, 1, 2]
-    assert source.facts["unreadable"] == ["n00000001/damaged.png"]
+    assert source.facts["unreadable"] == ["n01443537/damaged.png"]
 
 
 @pytest.mark.parametrize("resident_gib", [0.0, 1.0])
@@ -147,11 +150,15 @@ def test_unreadable_held_out_pictures_are_left_out_and_told(tmp_path, resident_g
         ({"shares": (1.0,), "more": ("more",)}, "2 training sets need as many shares"),
         ({"shares": (1.0, 0.0), "more": ("more",)}, "each above 0"),
         ({"shares": (1.0,), "corrupt": "skip"}, "a picture of another part could take a place"),
-        ({"more": ("edge",)}, "edge has other classes than it must: lacks n00000000 and has airplane"),
+        ({"more": ("edge",)}, "edge has 16 classes and ImageNet has 1000"),
         ({"edge": "a"}, "data.edge: .*a has other classes than it must: lacks airplane"),
         ({"imagenet_a": "edge"}, "data.imagenet_a: .*edge has 16 classes and imagenet_a has 200"),
-        ({"imagenet_a": "r"}, "data.imagenet_a: .*r has other classes than it must: lacks n00000015 and has n00000001"),
-        ({"imagenet_r": "train"}, "data.imagenet_r: .*train has pictures of class 0, which imagenet_r has not"),
+        ({"imagenet_a": "r"}, "data.imagenet_a: .*r does not have the classes of imagenet_a: it lacks n01558993 and has n01443537"),
+        ({"imagenet_r": "a", "train": "none"}, "data.imagenet_r: .*a does not have the classes of imagenet_r"),
+        ({"imagenet_r": "val"}, "data.imagenet_r: .*val has images of class n01440764, which imagenet_r does not have"),
+        ({"val": "train"}, "data.val = .*train is also trained on"),
+        ({"val": "train/../train", "more": ("val",)}, "data.val = .*train is also trained on"),
+        ({"cae": "a", "more": ("a",)}, "data.cae = .*a is also trained on"),
         ({"edge": "edge", "decision": "argmax"}, "data.decision = 'argmax' is not one of sixteen_mean_prob, "),
         ({"side_px": 0}, "data.side_px = 0: must be at least 1"),
         ({"threads": -1}, "data.threads = -1: must be at least 0"),
@@ -172,11 +179,102 @@ def test_what_cannot_be_used_is_an_error(root, options, message):
         opened(root, **options)
 
 
+NAMES = {
+    "from 0": lambda i: str(i),
+    "from 1": lambda i: str(i + 1),
+    "padded": lambda i: f"{i:04d}",
+    "in words": lambda i: f"class {i * 7919 % 1000}",
+}
+
+
+def rename(root, folder, name):
+    """The pictures of `train` in folders with other names."""
+    folder.mkdir()
+    for i, wnid in enumerate(WNIDS):
+        (folder / name(i)).symlink_to(root / "train" / wnid)
+    return str(folder)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def renamed(request, root, tmp_path_factory):
+    """Those pictures, and the options that say which classes they are."""
+    folder, name = tmp_path_factory.mktemp("renamed"), NAMES[request.param]
+    place = rename(root, folder / "images", name)
+    if request.param != "in words":
+        return place, {}
+    rows = [f"{name(i)},{wnid if i % 2 else i}" for i, wnid in enumerate(WNIDS)]
+    (folder / "classes.csv").write_text("\n".join(["folder,class", *rows]) + "\n")
+    return place, {"class_index": str(folder / "classes.csv")}
+
+
+def test_labels_are_imagenets_whatever_the_names_of_folders(root, renamed):
+    place, options = renamed
+    shifted = {"edge": str(root / "edge"), "imagenet_a": str(root / "a")}
+    for source in (
+        opened(root, val=place, **shifted, **options),
+        opened(root, train="none", val=place, val_from_train=0, **shifted, **options),
+        opened(root, train=place, val=str(root / "val"), **shifted, **options),
+    ):
+        assert source.class_names == WNIDS
+        for split in (source.train, source.sets["imagenet"].split):
+            if len(split.label) > 1:
+                np.testing.assert_array_equal(class_of(split.image), split.label)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (NAMES["in words"], r"has classes such as 'class 0', and nothing says which .*--config\.data\.class_index=FILE"),
+        (lambda i: str(2 * i), r"has the classes 0 to 1998, and ImageNet is numbered from 0 or 1 without gaps"),
+        (lambda i: f"n{i:08d}", r"has n00000000 \(\d+ such\), which is not among the 1000 classes"),
+    ],
+)
+def test_classes_in_an_unknown_order_are_refused(root, tmp_path, name, message):
+    place = rename(root, tmp_path / "renamed", name)
+    for options in ({"train": place}, {"val": place}, {"train": "none", "val": place, "val_from_train": 0}):
+        with pytest.raises(ValueError, match=message):
+            opened(root, **options, edge=str(root / "edge"))
+
+
+def test_numbers_taken_for_classes_are_reported(root, tmp_path, capsys):
+    place = rename(root, tmp_path / "renamed", str)
+    opened(root, val=place)
+    assert f"data.val: {place}: classes 0 to 999 are taken as those of ImageNet in the order of sorted wnids" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "members"), [("imagenet_a", decisions.IMAGENET_A), ("imagenet_r", decisions.IMAGENET_R)])
+def test_sets_of_200_classes_may_be_numbered(tmp_path, name, members):
+    for place, numbers in (("imagenets", members), ("own", range(200)), ("from 1", range(1, 201))):
+        for i, number in zip(members, numbers, strict=True):
+            picture(tmp_path / place / str(number) / "x.png", (int(i) % 256, int(i) // 256, 0))
+        source = imagenet.Config(train="none", **{**SMALL, "val_from_train": 0}, **{name: str(tmp_path / place)}).open()
+        split = source.sets[name].split
+        np.testing.assert_array_equal(class_of(split.image), split.label)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("folder,wnid\n", "has no column class in its header 'folder,wnid'"),
+        ("folder,class\na,n00000000\n", "line 2: class 'n00000000' is neither a wnid of ImageNet-1k nor a number from 0 to 999"),
+        ("folder,class\na,1000\n", "line 2: class '1000' is neither"),
+        ("folder,class\na,1\na,2\n", "line 3: folder 'a' is listed with two classes"),
+        (None, r"class_index = .*index\.csv is no file"),
+    ],
+)
+def test_lists_of_classes_that_cannot_be_used_are_an_error(tmp_path, text, message):
+    path = tmp_path / "index.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        imagenet_classes.read_index(path)
+
+
 def test_without_training_pictures_the_sets_stand_alone(root):
     source = imagenet.Config(train="none", **{**SMALL, "val_from_train": 0}, edge=str(root / "edge")).open()
     assert set(source.sets) == {"edge"} and len(source.class_names) == 1000 and len(source.train.label) == 1
     source = imagenet.Config(train="none", **{**SMALL, "val_from_train": 0}, val=str(root / "train")).open()
-    assert set(source.sets) == {"imagenet"} and source.class_names == tuple(WNIDS)
+    assert set(source.sets) == {"imagenet"} and source.class_names == WNIDS
 
 
 def test_real_stimuli_load_in_their_published_layout(root, shared_data):

@@ -4,7 +4,6 @@ import concurrent.futures
 import functools
 import importlib
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -17,14 +16,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from commands import JAXBED, ROOT, TRAIN, assert_refused, command, options
 
 from jaxbed import config, evaluate, log, main, metrics, parallel, train, variants
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
 ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
 ERM += ("--config.data.test_images=16", "--config.epochs=2", "--config.seeds=2", "--config.batch_size=16")
-TRAIN, JAXBED = ("-m", "jaxbed.main"), ("-m", "jaxbed.cli")
 # The console script does not have the current folder on its path, which -m has
 SCRIPT = ("-P", "-c", "import sys; sys.argv[0] = 'jaxbed'; from jaxbed.cli import main; sys.exit(main())")
 
@@ -75,32 +73,6 @@ def feeds_from(*arguments, real=train.feeds_from):
 
 train.feeds_from = feeds_from
 """
-
-
-def options(folder: pathlib.Path, *arguments: object, **environment: str) -> dict:
-    kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
-    kept |= {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "xla"), "PYTHONPATH": str(ROOT)}
-    kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2", "COLUMNS": "200"}
-    return {
-        "args": [sys.executable, *map(str, arguments)],
-        "cwd": folder,
-        "env": kept | environment,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-        "text": True,
-    }
-
-
-def command(folder: pathlib.Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(**options(folder, *arguments, **environment))
-
-
-def assert_refused(done: subprocess.CompletedProcess, *words: str, code: int = 2, traceback: bool = False) -> None:
-    """Exit code, a reason of one line that has all the words, no traceback unless another package's is beyond us."""
-    assert done.returncode == code, done.stdout + done.stderr
-    assert traceback or "Traceback" not in done.stderr, done.stderr
-    reasons = [line for line in done.stderr.splitlines() if all(word in line for word in words)]
-    assert reasons, done.stderr
 
 
 def until(condition, process: subprocess.Popen) -> None:

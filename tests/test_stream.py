@@ -17,7 +17,7 @@ import tiny
 from PIL import Image, PngImagePlugin
 
 from jaxbed import evaluate, parallel, train, variants
-from jaxbed.data import decode, pictures, records, shapes, source, stream
+from jaxbed.data import biased_pictures, decode, pictures, records, shapes, source, stream
 from jaxbed.data.pictures import Size
 from jaxbed.data.source import Part
 from jaxbed.log import Log
@@ -97,6 +97,28 @@ def test_squares_of_ycck_files_are_pillows(subsampling):
 
 
 @pytest.mark.parametrize("way", decode.WAYS)
+def see_through(mode):
+    """A dark disc; all around it is transparent and, as programs store it, black."""
+    disc = np.hypot(*np.mgrid[-32:32, -32:32]) < 20
+    grey = Image.fromarray(np.where(disc, 40, 0).astype(np.uint8))
+    picture = Image.merge("LA", (grey, Image.fromarray(np.where(disc, 255, 0).astype(np.uint8))))
+    if mode in ("LA", "RGBA"):
+        return picture.convert(mode), {}
+    return grey.convert(mode), {"transparency": (0, 0, 0) if mode == "RGB" else 0}
+
+
+@pytest.mark.parametrize("way", decode.WAYS)
+@pytest.mark.parametrize(("mode", "form"), [("RGBA", "PNG"), ("LA", "PNG"), ("P", "PNG"), ("L", "PNG"), ("RGB", "PNG"), ("RGBA", "WEBP")])
+def test_transparent_pixels_are_white(way, mode, form):
+    picture, options = see_through(mode)
+    file = io.BytesIO()
+    picture.save(file, form, **options, **({"lossless": True} if form == "WEBP" else {}))
+    square = decode.square(file.getvalue(), 64, 0, way)
+    assert (square[0, 0] == 255).all() and (square[32, 32] == 40).all()
+    half = Image.new("RGBA", (64, 64), (0, 0, 0, 128))
+    assert (decode.square(encoded(half, "PNG"), 64, 0, way) == 127).all()
+
+
 @pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])  # of a 16-bit PNG, it depends on Pillow's version
 def test_pictures_of_16_bits_keep_their_brightness(way, mode, monkeypatch):
     grey = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16 + 15
@@ -556,8 +578,7 @@ each_listing = pytest.mark.parametrize("listing", OPEN.values(), ids=OPEN)
 @each_listing
 def test_what_is_passed_over_is_told_once(listing, folder, capsys):
     names = listing(folder).tolist()
-    for name in ("a/.hidden.jpeg", ".git/x.jpeg", "a/.git/x.jpeg", "b/notes.txt", "labels.csv", "c/Thumbs.db"):
-        (folder / name).parent.mkdir(exist_ok=True)
+    for name in ("a/.hidden.jpeg", "b/notes.txt", "labels.csv", "c/Thumbs.db"):
         (folder / name).write_bytes(b"")
     assert listing(folder).tolist() == names and not capsys.readouterr().err
     for name in ("a/a7.tif", "a/a8.tif", "b/b9.GIF", "c/c1"):
@@ -568,6 +589,19 @@ def test_what_is_passed_over_is_told_once(listing, folder, capsys):
     assert capsys.readouterr().err == (
         f"jaxbed: {folder}: passed over 1 .gif, 1 .png, 2 .tif, 1 without ending; pictures end in .jpeg, .jpg, .png, .bmp, .webp\n"
     )
+
+
+@each_listing
+@pytest.mark.parametrize("name", ["@eaDir", "__MACOSX", "lost+found", "$RECYCLE.BIN", "$Recycle.Bin", ".thumbnails", ".git", "#recycle"])
+def test_folders_of_the_system_are_no_classes_and_hold_no_pictures(listing, name, folder, capsys):
+    names, (_, labels, classes) = listing(folder).tolist(), pictures.list_folder(folder)
+    for place in (name, f"a/{name}", f"b/{name}/b0.jpeg"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "a0_thumb.jpeg").write_bytes(b"")
+    assert listing(folder).tolist() == names
+    assert f"{folder}: passed over 3 {name}/; pictures end in" in capsys.readouterr().err
+    assert pictures.list_folder(folder)[2] == classes and (pictures.list_folder(folder)[1] == labels).all()
+    assert len(biased_pictures.list_pictures(folder)) == len(names)
 
 
 def test_pictures_beside_the_folders_of_classes_are_told(folder, capsys):

@@ -14,15 +14,15 @@ Pictures are resized to a square whatever their shape, and nothing is cut off; t
 around it, and flips it, as the published code of the paper's first author does.
 """
 
-import csv
 import dataclasses
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from jaxbed.data import augment, decode, pictures, records
+from jaxbed.data import augment, decode, pictures, records, tables
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.held_out import pick
 from jaxbed.data.source import EvaluationSet, Source
@@ -76,19 +76,28 @@ def table_path(folder: pathlib.Path, percent: float) -> pathlib.Path:
 def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
     """[train, val, test] of a table whose column `bias` holds the bias; pictures are named relative to its folder.
 
-    Raises ValueError for a row that cannot be and FileNotFoundError for a picture that is not there.
+    Raises ValueError for a row that cannot be, also for an image that is listed twice, and FileNotFoundError for one that is not there.
     """
     allowed = {"y": classes, bias: classes, "split": len(SPLITS)}
     found: list[list[tuple]] = [[] for _ in SPLITS]
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if missing := [name for name in ("img_filename", *allowed) if name not in (reader.fieldnames or ())]:
-            raise ValueError(f"{path} has no column {', '.join(missing)}: it is not the table of this data set, or is damaged")
-        for row in reader:
-            for column, count in allowed.items():
-                if row[column] not in map(str, range(count)):
-                    raise ValueError(f"{path}, line {reader.line_num}: {column} = {row[column]!r} is not one of 0 to {count - 1}")
-            found[int(row["split"])].append((row["img_filename"], int(row["y"]), int(row[bias])))
+    split_of: dict[str, int] = {}
+    twice = []
+    for line, row in tables.rows(path, ("img_filename", *allowed)):
+        numbers = {column: tables.whole(row[column]) for column in allowed}
+        for column, count in allowed.items():
+            if numbers[column] not in range(count):
+                raise ValueError(f"{path}, line {line}: {column} = {row[column]!r} is not one of 0 to {count - 1}")
+        name, split = row["img_filename"].strip(), numbers["split"]
+        file = os.path.realpath(path.parent / name)  # which may be written in several ways
+        if file in split_of:
+            twice.append(f"{name} ({SPLITS[split_of[file]]}, then {SPLITS[split]})")
+        split_of[file] = split
+        found[split].append((name, numbers["y"], numbers[bias]))
+    if twice:
+        raise ValueError(
+            f"{path} lists {len(twice)} images twice: {', '.join(twice[:5])}{', ...' if len(twice) > 5 else ''}. "
+            "An image belongs to one split, once: delete the other rows"
+        )
     absent = [name for rows in found for name, *_ in rows if not (path.parent / name).is_file()]
     if absent:
         raise FileNotFoundError(
@@ -123,8 +132,8 @@ def first_of(*places: pathlib.Path) -> pathlib.Path:
 
 
 def list_pictures(place: pathlib.Path) -> list[pathlib.Path]:
-    """All below a folder; not those that macOS adds to archives (._x.png)."""
-    return [path for path in place.rglob("*") if path.suffix.lower() in pictures.ENDINGS and not path.name.startswith(".")]
+    """All below a folder, if it is there; not those that macOS adds to archives (._x.png), nor what lies in system folders."""
+    return [place / name for name in pictures.list_below(place)] if place.is_dir() else []
 
 
 def read_names(root: pathlib.Path, places: list[pathlib.Path], classes: int) -> Listed:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed.data import biased_pictures
+from jaxbed.data import biased_pictures, decode
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 
@@ -186,14 +186,11 @@ def read_archive(folder: pathlib.Path, percent: float) -> tuple[Split, Split, Sp
 
 
 def _read_pngs(root: pathlib.Path, listed: biased_pictures.Listed) -> Split:
-    from PIL import Image
-
     images = []
     for name in listed.name:
         try:
-            with Image.open(root / name) as image:
-                images.append(np.asarray(image.convert("RGB")))
-        except OSError as error:
+            images.append(np.asarray(decode.picture((root / name).read_bytes())))
+        except (OSError, ValueError) as error:
             raise ValueError(f"{root / name} cannot be read as an image ({error}): fetch the archive again") from error
         if images[-1].shape != (28, 28, 3):
             raise ValueError(f"{root / name} is {images[-1].shape[1]} x {images[-1].shape[0]} pixels, and Colored MNIST has 28 x 28")

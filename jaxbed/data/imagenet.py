@@ -10,6 +10,8 @@ required; each set that is named is evaluated.
                    names, <shape><i>-<texture><j>.png; sketch may lie flat, as in model-vs-human, its class the fifth "_" field
     cae, edsr      DeepAugment's images as test sets
 
+Classes of ImageNet's sets are wnids, or numbers in their order; `class_index` names a file that lists other names (`imagenet_classes`).
+
 Training sees stored_px squares (shorter side resized, centre cut), of which the augmentation cuts boxes on the device: pixels beyond the
 central square are never seen, unlike with crops of whole pictures.
 """
@@ -23,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from jaxbed import decisions
-from jaxbed.data import augment, pictures
+from jaxbed.data import augment, imagenet_classes, pictures
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.pictures import Pictures, Size
 from jaxbed.data.source import EvaluationSet, Part, Source
@@ -37,12 +39,14 @@ NONE = "none"
 SIXTEEN_RULES = tuple(rule for rule in decisions.RULES if rule.startswith("sixteen"))
 ZOOM_PX = 256  # BiasBed's resize of 224-px stimuli, before the centre is cut
 
+EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr")
+
 
 @dataclasses.dataclass
 class Config:
     MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the same pictures are, and what is evaluated how
-        *("train", "more", "val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr"),
-        *("decision", "zoom", "resize_px", "resident_gib", "threads"),
+        *("train", "more", *EVALUATED),
+        *("class_index", "decision", "zoom", "resize_px", "resident_gib", "threads"),
     )
 
     train: str = ""  # "none": there is nothing to train on, for --config.epochs=0
@@ -58,6 +62,7 @@ class Config:
     silhouette: str = ""
     cue_conflict: str = ""
     sketch: str = ""
+    class_index: str = ""  # CSV file folder,class: which class of ImageNet each folder holds, where names do not tell
     cae: str = ""
     edsr: str = ""
     decision: str = "sixteen_mean_prob"  # of the 16-class sets; BiasBed: sixteen_mean_logit
@@ -77,7 +82,7 @@ class Config:
         train, parts, held, also = _training(self) if self.train != NONE else _nothing(self)
         image = _split(self, train)
         sets = {"val": EvaluationSet(_split(self, held), "val")} if held else {}
-        sets |= _thousand(self, train.classes) | _two_hundred(self, train.classes) | _sixteen(self)
+        sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
         if not held and self.train != NONE:
             if "imagenet" not in sets:
                 raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it, --config.data.val=FOLDER")
@@ -115,6 +120,15 @@ def _check_values(cfg: Config) -> None:
         raise ValueError(f"data.resident_gib = {cfg.resident_gib}: must be 0 or more")
     if not all(cfg.more):
         raise ValueError(f"data.more = {cfg.more}: each must name a folder (or tfds:NAME:SPLIT)")
+    trained = {_same(place) for place in (cfg.train, *cfg.more)}
+    for name in EVALUATED:
+        if (place := getattr(cfg, name)) and _same(place) in trained:
+            raise ValueError(f"data.{name} = {place} is also trained on: its scores would say nothing. Name another place, or leave it out")
+
+
+def _same(place: str) -> str:
+    """One text for all ways to write a place."""
+    return place if place.startswith("tfds:") or place == NONE else str(pathlib.Path(place).resolve())
 
 
 def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None, np.ndarray]:
@@ -128,6 +142,8 @@ def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None,
         raise ValueError("data.shares with data.corrupt=skip: a picture of another part could take a place. Remove unreadable ones")
     stored = Size(cfg.stored_px, cfg.stored_px, "fast")
     found = [pictures.open_place(place, stored, cfg.corrupt, cfg.threads) for place in places]
+    if len(found[0].classes) == CLASSES:
+        found = [imagenet_classes.thousand(place, other, cfg.class_index) for place, other in zip(places, found, strict=True)]
     for place, other in zip(places, found, strict=True):
         _check_classes(place, other.classes, found[0].classes)
     if cfg.val_from_train:
@@ -159,12 +175,9 @@ def _what_it_shows(found: Pictures) -> list[tuple[str, str]]:
 
 
 def _nothing(cfg: Config) -> tuple[Pictures, tuple[Part, ...], None, tuple]:
-    """In place of training pictures, a single black one; classes are those of the first set that has all of them."""
-    named = next((place for place in (cfg.val, cfg.stylized, cfg.cae, cfg.edsr) if place), None)
-    size = Size(cfg.side_px, 0)
-    classes = pictures.open_place(named, size).classes if named else tuple(map(str, range(CLASSES)))
+    """In place of training pictures, a single black one."""
     black = Images(lambda row: np.zeros((cfg.side_px, cfg.side_px, 3), np.uint8), np.array(["nothing"]), (cfg.side_px,) * 2)
-    return Pictures(black, np.zeros(1, np.int32), classes), (), None, ()
+    return Pictures(black, np.zeros(1, np.int32), imagenet_classes.WNIDS), (), None, ()
 
 
 def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
@@ -172,26 +185,20 @@ def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]
     for name, role in (("val", "test"), ("stylized", "ood"), ("cae", "ood"), ("edsr", "ood")):
         if place := getattr(cfg, name):
             found = pictures.open_place(place, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
+            if classes == imagenet_classes.WNIDS:
+                found = imagenet_classes.thousand(f"data.{name}: {place}", found, cfg.class_index)
             _check_classes(f"data.{name}: {place}", found.classes, classes)
             sets["imagenet" if name == "val" else name] = EvaluationSet(_split(cfg, found), role)
     return sets
 
 
-def _two_hundred(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
+def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
     """With 200 classes, as the archives have it, or with all 1000, of which the 200 occur, as TFDS has it."""
     sets = {}
-    for name, members in (("imagenet_a", decisions.IMAGENET_A), ("imagenet_r", decisions.IMAGENET_R)):
+    for name in imagenet_classes.SUBSETS:
         if place := getattr(cfg, name):
             found = pictures.open_place(place, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
-            own = np.arange(CLASSES) if len(found.classes) == CLASSES else members
-            if len(found.classes) != len(own):
-                raise ValueError(f"data.{name}: {place} has {len(found.classes)} classes and {name} has {len(members)}")
-            labels = own[found.labels].astype(np.int32)
-            if strange := sorted(set(labels) - set(members)):
-                raise ValueError(f"data.{name}: {place} has pictures of class {strange[0]}, which {name} has not: is it another set?")
-            if len(classes) == CLASSES and cfg.train != NONE:
-                _check_classes(f"data.{name}: {place}", found.classes, tuple(classes[i] for i in own))
-            split = _split(cfg, found._replace(labels=labels))
+            split = _split(cfg, imagenet_classes.two_hundred(f"data.{name}: {place}", found, name, cfg.class_index))
             sets |= {name: EvaluationSet(split, "ood", name), f"{name}_unmasked": EvaluationSet(split, "ood")}
     return sets
 

@@ -22,6 +22,8 @@ from jaxbed.data.stream import Images
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 COMPANIONS = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".html", ".yaml", ".npz", ".npy", ".mat", ".pdf", ".py", ".db")
+# that storage systems and archive programs make beside or among pictures, thumbnails in them; in lower case
+SYSTEM = ("@eadir", "@tmp", "#recycle", "#snapshot", "__macosx", "lost+found", "$recycle.bin", "recycler", "system volume information")
 SQUARE_READERS = 4  # more threads get in each other's way, since a stored square is but copied: scripts/bench_pipeline.py
 
 
@@ -62,10 +64,7 @@ def open_bytes(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Cal
 
 def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], classes: tuple[str, ...], threads: int = 0) -> Pictures:
     """Pictures anywhere below a folder whose class is in their file name. Raises ValueError for a name without one of `classes`."""
-    passed = collections.Counter()
-    names = np.array(sorted(_below(str(folder), passed)))
-    _tell(folder, passed)
-    _check_names(folder, names)
+    names = np.array(list_below(folder))
     if not len(names):
         raise ValueError(f"{folder} holds no picture ({', '.join(ENDINGS)})")
     labels = []
@@ -110,8 +109,8 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     """(names relative to the folder, labels, classes) of FOLDER/CLASS/**/PICTURE, all sorted."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is no folder: name one with a folder of pictures for each class, or a folder of records")
-    classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
     names, labels, empty, passed = [], [], [], collections.Counter()
+    classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name, passed)))
     for label, name in enumerate(classes):
         found = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, (os.path.realpath(folder),)))
         names += found
@@ -129,6 +128,15 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     return np.array(names), np.array(labels, np.int32), classes
 
 
+def list_below(folder: pathlib.Path) -> list[str]:
+    """Sorted names, relative to the folder, of all pictures below it; what is passed over is reported."""
+    passed: collections.Counter = collections.Counter()
+    names = sorted(_below(str(folder), passed))
+    _tell(folder, passed)
+    _check_names(folder, names)
+    return names
+
+
 def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()) -> list[str]:
     """Names, relative to the folder, of all pictures below it, also behind links; hidden files are none. passed: see `_pass`."""
     here, found = os.path.realpath(folder), []
@@ -137,7 +145,7 @@ def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                if not entry.name.startswith("."):
+                if not _is_system(entry.name, passed):
                     found += [os.path.join(entry.name, name) for name in _below(entry.path, passed, (*above, here))]
             elif (
                 os.path.splitext(entry.name)[1].lower() in ENDINGS
@@ -150,6 +158,14 @@ def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()
     return found
 
 
+def _is_system(folder: str, passed: collections.Counter) -> bool:
+    """Whether a folder of this name holds none of the user's pictures; counts it."""
+    system = folder.startswith(".") or folder.lower() in SYSTEM
+    if system:
+        passed[f"{folder}/"] += 1
+    return system
+
+
 def _pass(name: str, passed: collections.Counter, where: str = "") -> None:
     """Counts by its ending a file that is not taken, unless it is one of those that usually lie beside pictures."""
     ending = os.path.splitext(name)[1].lower()
@@ -159,12 +175,13 @@ def _pass(name: str, passed: collections.Counter, where: str = "") -> None:
 
 def _tell(folder: pathlib.Path, passed: collections.Counter) -> None:
     if passed:
-        _tell_once(f"{folder}: passed over {', '.join(f'{count} {kind}' for kind, count in sorted(passed.items()))}")
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(passed.items()))
+        tell_once(f"{folder}: passed over {listed}; pictures end in {', '.join(ENDINGS)}")
 
 
 @functools.cache  # a folder may be opened several times
-def _tell_once(text: str) -> None:
-    print(f"jaxbed: {text}; pictures end in {', '.join(ENDINGS)}", file=sys.stderr)
+def tell_once(text: str) -> None:
+    print(f"jaxbed: {text}", file=sys.stderr)
 
 
 def _check_names(folder: pathlib.Path, names: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from jaxbed.data.split import Split
 
 ROLES = ("val", "test", "ood")
 MANY_CLASSES = 50  # whose counts no terminal shows
+SAMPLE = 64  # images
 
 
 class Part(NamedTuple):
@@ -71,6 +72,19 @@ def check(name: str, split: Split, classes: int) -> None:
     for field, array, least in (("label", split.label, 0), ("cue", split.cue, -1)):
         if array.min() < least or array.max() >= classes:
             raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
+
+
+def one_colour(split: Split) -> tuple[list[str], int]:
+    """(names of images whose pixels are all equal, number of images looked at): all of a split in memory, SAMPLE of a streamed one."""
+    rows = np.arange(len(split.label))
+    if not isinstance(split.image, np.ndarray):
+        rows = np.unique(np.linspace(0, len(rows) - 1, SAMPLE).astype(int))
+    flat = []
+    for start in range(0, len(rows), SAMPLE):  # in parts, since comparing takes memory
+        part = rows[start : start + SAMPLE]
+        images, part = (split.image[part], part) if isinstance(split.image, np.ndarray) else split.image.take(part)
+        flat.append(part[(images == images[:, :1, :1]).all((1, 2, 3))])
+    return [str(name) for name in split.name[np.concatenate(flat)]], len(rows)
 
 
 def cells(split: Split) -> dict[tuple[int, int], int]:
