@@ -68,7 +68,7 @@ class Store:
 
     def numbers(self) -> list[int]:
         """Finished checkpoints in rising order."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit())
+        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdecimal() and path.is_file())
 
     def fault(self, number: int) -> str:
         """What is wrong with a checkpoint; empty if nothing."""
@@ -81,7 +81,7 @@ class Store:
         if not isinstance(expected, dict):
             return f"its list {self._list(number)} cannot be read"
         found = _digests(self.folder / str(number))
-        wrong = sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name))
+        wrong = sorted(name for name in expected if expected[name] != found.get(name))  # what else lies there is not read
         return f"{len(wrong)} of its files are missing or changed, {wrong[0]} among them" if wrong else ""
 
     def identity(self, number: int) -> str:

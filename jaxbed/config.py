@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from jaxbed.optim import Optim
@@ -67,8 +68,23 @@ def check(cfg: Train) -> None:
     if not 0 <= cfg.save.resume_every_minutes < math.inf:
         raise ValueError(f"save.resume_every_minutes = {cfg.save.resume_every_minutes}: must be 0 or more")
     cfg.optim.check()
+    for field, value in _numbers(cfg):
+        if not math.isfinite(value):
+            raise ValueError(f"{field} = {value}: must be a finite number")
     if not cfg.name:
         raise ValueError("name is empty: tables need the algorithm's name")
+
+
+def _numbers(cfg: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of a configuration, with the names of their fields."""
+    if dataclasses.is_dataclass(cfg):
+        for field in dataclasses.fields(cfg):
+            yield from _numbers(getattr(cfg, field.name), f"{path}.{field.name}".lstrip("."))
+    elif isinstance(cfg, tuple | list):
+        for value in cfg:
+            yield from _numbers(value, path)
+    elif isinstance(cfg, float):
+        yield path, cfg
 
 
 def look_up(cfg: Any, field: str, asked: str) -> Any:
@@ -80,6 +96,12 @@ def look_up(cfg: Any, field: str, asked: str) -> Any:
             raise ValueError(f"{asked}: no field {name!r} among {', '.join(known) or 'those of a single value'}")
         holder = getattr(holder, name)
     return holder
+
+
+def with_field(cfg: Any, field: str, value: Any) -> Any:
+    """cfg with another value of one field, such as "optim.lr"."""
+    name, _, rest = field.partition(".")
+    return dataclasses.replace(cfg, **{name: with_field(getattr(cfg, name), rest, value) if rest else value})
 
 
 def to_dict(cfg: Any) -> Any:

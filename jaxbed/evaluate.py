@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from jaxbed import config, decisions, parallel, train
+from jaxbed import config, decisions, lock, parallel, train
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.interrupt import Interrupt
@@ -65,7 +65,7 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     """Answers all sets for every epoch's checkpoint that has no (current) answers yet.
 
     watch waits for further epochs until the last one is done. Returns 0, or the number of the signal that ended it early.
-    Raises ValueError for a damaged checkpoint, and, unless it watches, where no epoch has been trained.
+    Raises ValueError for a damaged checkpoint, and where no epoch has been trained or, while it watches, nobody trains the others.
     """
     program = train.prepare(cfg, variants, workdir)
     _, epochs = train.stores(workdir, program.seeds.size, log)
@@ -95,6 +95,9 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
                 raise ValueError(f"{'; '.join(damaged)}. All other epochs are evaluated. Restore it, or train anew in another workdir")
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
+            if lock.is_free(workdir) and epochs.numbers() == trained:
+                done = f"{len(trained)} of {cfg.epochs} epochs are there and evaluated"
+                raise ValueError(f"no process trains in {workdir}: {done}. The training's own command goes on; then watch again")
             time.sleep(1.0)
 
 
@@ -152,7 +155,7 @@ def keep(folder: pathlib.Path, asked: dict[str, str], trained: set[int]) -> None
     """Raises ValueError for answers that would lose their meaning and cannot be given again, since their checkpoint is gone."""
     for name, question in asked.items():
         for path in (folder / name).glob("*.npz"):
-            if int(path.stem) not in trained and read(path).get("asked", question) != question:
+            if path.stem.isdecimal() and int(path.stem) not in trained and read(path).get("asked", question) != question:
                 raise ValueError(
                     f"{path} answers other images, or by another decision, than {name} has now, and no checkpoint of that epoch is left: "
                     f"bring the former {name} back, or move {path.parent} away"

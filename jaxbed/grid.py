@@ -2,15 +2,11 @@
 
 import ast
 import dataclasses
-import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxbed import config
 from jaxbed.config import Train
-
-if TYPE_CHECKING:
-    from jaxbed.data.source import Source
 
 Stage = dict[str, list[str]]  # field -> its values, as written
 Setting = dict[str, str]  # field -> value, as written
@@ -46,27 +42,6 @@ def look_up(field: str, cfg: Train) -> Any:
     if dataclasses.is_dataclass(holder):
         raise ValueError(f"--grid {field}: name one of its fields, {', '.join(f.name for f in dataclasses.fields(holder))}")
     return holder
-
-
-def riding(cfg: Train, source: "Source") -> set[str]:
-    """The fields that can vary between the members of one array: those of State.hparams. Raises ValueError as the method's `make` does."""
-    import jax
-    import numpy as np
-
-    from jaxbed import keys, program
-    from jaxbed.method import Info, State
-
-    steps = program.steps_per_epoch(cfg, source)
-    info = Info(len(source.class_names), len(source.train.label), steps, cfg.epochs, functools.partial(program.find_pixel_range, source))
-    method = cfg.method.make(info, cfg.net, cfg.optim)
-
-    def start(image: jax.Array, row: jax.Array) -> State:
-        image = source.augment(keys.of(0, keys.LOAD), image) if source.augment else source.scale(image)
-        return method.init(keys.of(0, keys.INIT), {"image": image, "label": row, "index": row, "bias": row})
-
-    image = jax.ShapeDtypeStruct((cfg.batch_size, *source.train.image.shape[1:]), np.uint8)
-    state = jax.eval_shape(start, image, jax.ShapeDtypeStruct((cfg.batch_size,), np.int32))
-    return {f"{part}.{name}" for part in ("optim", "method") for name in state.hparams}
 
 
 def value(word: str) -> Any:

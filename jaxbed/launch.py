@@ -107,8 +107,11 @@ def check(folder: pathlib.Path, code: int) -> None:
 def died(folder: pathlib.Path) -> bool:
     """Whether all seeds of a run became non-finite, by its log."""
     path = folder / "log.jsonl"
-    lines = map(json.loads, path.read_text().splitlines()) if path.is_file() else ()
-    epochs = [line for line in lines if line["kind"] == "epoch"]
+    epochs = []
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValueError):  # a process was killed while it wrote
+            if (found := json.loads(line))["kind"] == "epoch":
+                epochs.append(found)
     return bool(epochs) and not any(epochs[-1]["alive"])
 
 

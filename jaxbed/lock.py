@@ -4,16 +4,22 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import time
 from collections.abc import Iterator
+
+PAUSE_SECONDS = 0.2
 
 
 @contextlib.contextmanager
 def held(workdir: pathlib.Path) -> Iterator[None]:
-    """Raises ValueError where another process is within; how that one ends does not matter."""
+    """Makes the workdir. Raises ValueError where another process is within; how that one ends does not matter."""
+    workdir.mkdir(parents=True, exist_ok=True)
     folder = os.open(workdir, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _free(folder, fcntl.LOCK_EX):
+                time.sleep(PAUSE_SECONDS)  # `is_free` of another process holds it for a moment
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"another process trains in {workdir}: wait for it, stop it, or take another --workdir") from None
         except OSError:  # a file system without locks
@@ -21,3 +27,23 @@ def held(workdir: pathlib.Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def is_free(workdir: pathlib.Path) -> bool:
+    """Whether no process is within; False where the file system cannot tell."""
+    folder = os.open(workdir, os.O_RDONLY)
+    try:
+        return _free(folder, fcntl.LOCK_SH)
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+
+
+def _free(folder: int, kind: int) -> bool:
+    """Takes a lock of an open folder, if it can be had at once."""
+    try:
+        fcntl.flock(folder, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

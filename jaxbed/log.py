@@ -36,6 +36,9 @@ class Log:
         logging.set_verbosity(logging.WARNING)  # orbax tells a page of INFO for every checkpoint
         pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
         self._path = pathlib.Path(workdir) / "log.jsonl"
+        if self._path.is_file() and not self._path.read_bytes().endswith(b"\n"):  # a process was killed while it wrote
+            with self._path.open("a") as file:
+                file.write("\n")
         self._console = Console(highlight=False, soft_wrap=True, markup=False)
 
     def write(self, kind: str, **fields: Any) -> None:

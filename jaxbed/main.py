@@ -77,12 +77,15 @@ def run(cfg: config.Train, workdir: pathlib.Path) -> int:
     from jaxbed.log import Log
 
     parallel.keep_compilations()
-    config.claim(cfg, workdir)
+    config.check(cfg)
+    found = variants.open_all(cfg)
+    train.check(found)
+    parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(found), cfg.batch_size).check_batch(cfg.batch_size)
+    for variant in found:
+        evaluate.chosen(cfg, variant.source)  # a wrong name shows before the training, not after
     with lock.held(workdir):
+        config.claim(cfg, workdir)  # nothing is written before all that can be refused was looked at
         log = Log(workdir)
-        found = variants.open_all(cfg)
-        for variant in found:
-            evaluate.chosen(cfg, variant.source)  # a wrong name shows before the training, not after
         log.header(cfg, found)
         log.data(found)
         stages = throwaway.run, train.train, evaluate.evaluate

@@ -4,6 +4,7 @@ Weight decay is added to the gradient of *every* parameter, BatchNorm and biases
 (PyTorch's `weight_decay` of SGD and Adam; not AdamW).
 """
 
+import collections
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ class Optim:
     b2: float = 0.999  # adam
     eps: float = 1e-8  # adam
     schedule: str = "constant"  # constant | step | cosine
-    milestones_epochs: tuple[float, ...] = (30, 60, 90)  # step
+    milestones_epochs: tuple[float, ...] = (30, 60, 90)  # step: 0 or more; those that fall on one step each count
     gamma: float = 0.1  # step: factor at each milestone
     warmup_epochs: float = 0.0  # linear from 0, per step
 
@@ -47,6 +48,8 @@ class Optim:
             for name in names:
                 if not fits(value := getattr(self, name)):
                     raise ValueError(f"optim.{name} = {value}: must be {allowed}")
+        if not all(0 <= epoch < math.inf for epoch in self.milestones_epochs):
+            raise ValueError(f"optim.milestones_epochs = {self.milestones_epochs}: must be 0 or more")
 
     def hparams(self) -> dict[str, float]:
         return {"lr": self.lr, "weight_decay": self.weight_decay}
@@ -82,8 +85,8 @@ def _factor(optim: Optim, info: Info) -> optax.Schedule:
     if warmup and warmup >= total:
         raise ValueError(f"optim.warmup_epochs = {optim.warmup_epochs} leaves nothing of {info.epochs} epochs: shorten it")
     if optim.schedule == "step":
-        drops = {round(epoch * info.steps_per_epoch): optim.gamma for epoch in optim.milestones_epochs}
-        after = optax.piecewise_constant_schedule(1.0, drops)
+        counts = collections.Counter(round(epoch * info.steps_per_epoch) for epoch in optim.milestones_epochs)
+        after = optax.piecewise_constant_schedule(1.0, {step: optim.gamma**count for step, count in counts.items()})
     elif optim.schedule == "cosine":
         after = optax.cosine_decay_schedule(1.0, total - warmup)
     else:

@@ -29,7 +29,7 @@ class Mesh:
     """How seeds are laid over devices. 0 means: choose."""
 
     seed: int = 0  # rows; default: the greatest common divisor of seeds and devices
-    data: int = 0  # devices a row; default: all that are left
+    data: int = 0  # devices per row; default: as many of the others as divide the batch
     within: str = (
         "auto"  # how one device runs its seeds: vmap (fastest) | map (one after another) | auto: map where vmap needs too much memory
     )
@@ -37,16 +37,19 @@ class Mesh:
 
 
 class Seeds:
-    """Seeds from `first` on, as many of each variant, laid over the devices of a mesh. `size` counts them all."""
+    """Seeds from `first` on, as many of each variant, laid over the devices of a mesh. `size` counts them all.
 
-    def __init__(self, seeds: int, first: int, mesh: Mesh, variants: int = 1):
+    What the mesh leaves open is chosen so that the devices of a row can share a batch of `batch_size` images, where that is given.
+    """
+
+    def __init__(self, seeds: int, first: int, mesh: Mesh, variants: int = 1, batch_size: int = 0):
         size = seeds * variants
         for name in ("seed", "data", "steps_per_call"):
             if getattr(mesh, name) < 0:
                 raise ValueError(f"mesh.{name} = {getattr(mesh, name)} is negative: 0 chooses")
         devices = len(jax.devices())
         rows = mesh.seed or math.gcd(size, devices if not mesh.data else max(devices // mesh.data, 1))
-        columns = mesh.data or max(devices // rows, 1)
+        columns = mesh.data or next(n for n in range(max(devices // rows, 1), 0, -1) if batch_size % n == 0)
         if rows * columns > devices:
             raise ValueError(f"mesh.seed x mesh.data = {rows} x {columns} needs {rows * columns} devices and there are {devices}")
         if size % rows:

@@ -88,6 +88,30 @@ def find_pixel_range(source: Source) -> np.ndarray:
     return np.asarray(source.scale(np.stack([np.zeros(shape, np.uint8), np.full(shape, 255, np.uint8)])), np.float32)[:, 0, 0]
 
 
+def make_method(cfg: Train, source: Source) -> tuple[Info, Method]:
+    """The method of one run, and what it is told of it. Raises ValueError for settings or a data set that it cannot have."""
+    pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few ask
+    info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), max(cfg.epochs, 1), pixel_range)
+    method = cfg.method.make(info, cfg.net, cfg.optim)
+    if cfg.method.reads_bias and cfg.method.reads_bias != "agreement":
+        none = "none" if (source.train.cue < 0).all() else ""
+        if reason := source.facts.get("bias_label") or none:
+            raise ValueError(f"{cfg.name} needs the class of every image's bias, and {source.name} has {reason}. Take another method")
+    return info, method
+
+
+def hparams_of(cfg: Train, source: Source) -> set[str]:
+    """Names of the numbers that can vary between the members of one array. Raises ValueError as `make_method` does."""
+    _, method = make_method(cfg, source)
+
+    def start(image: jax.Array, row: jax.Array) -> State:
+        image = source.augment(keys.of(0, keys.LOAD), image) if source.augment else source.scale(image)
+        return method.init(keys.of(0, keys.INIT), {"image": image, "label": row, "index": row, "bias": row})
+
+    image = jax.ShapeDtypeStruct((cfg.batch_size, *source.train.image.shape[1:]), np.uint8)
+    return set(jax.eval_shape(start, image, jax.ShapeDtypeStruct((cfg.batch_size,), np.int32)).hparams)
+
+
 def weigh(cfg: Train, sampling: Sampling, variants: list[Variant], tables: dict[str, np.ndarray], seeds: int) -> Weighted:
     """What a method draws by weight, for all members; `seeds` of each variant. Raises ValueError for what cannot be drawn."""
     count = sampling.count or cfg.batch_size
@@ -113,11 +137,8 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables:
 
     tables, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry.
     """
-    seeds.check_batch(cfg.batch_size)
     source = variants[0].source
-    pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few ask
-    info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), max(cfg.epochs, 1), pixel_range)
-    method = cfg.method.make(info, cfg.net, cfg.optim)
+    info, method = make_method(cfg, source)
     trains = list({id(v.source): v.source.train for v in variants}.values())
     images = trains[0].image if isinstance(trains[0].image, Images) else None
     if images is not None and len(trains) > 1:
@@ -126,12 +147,6 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables:
     if images is None:
         arrays["image"] = [t.image for t in trains]
     if cfg.method.reads_bias:  # for all other methods it never reaches the device
-        if (reason := source.facts.get("bias_label")) and cfg.method.reads_bias != "agreement":
-            raise ValueError(f"{cfg.name} needs the class of every image's bias, and {source.name} has {reason}. Take another method")
-        if cfg.method.reads_bias != "agreement" and all((t.cue < 0).all() for t in trains):
-            raise ValueError(
-                f"{cfg.name} needs the class of every image's bias, and {source.name} has none. Take another method or data set"
-            )
         arrays["bias"] = [t.cue for t in trains]
     if method.rows:
         known = [method.rows(t.label, t.cue if cfg.method.reads_bias else None) for t in trains]

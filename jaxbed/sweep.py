@@ -155,7 +155,7 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
     """The parts, and the fields that can vary within one array. ValueError for what no run could do, before any is started."""
     import jax
 
-    from jaxbed import config, variants
+    from jaxbed import config, program, train, variants
 
     config.check(cfg)
     fields = [field for stage in asked.stages for field in stage]
@@ -165,12 +165,18 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
     if other := [path for path in paths if not path.startswith("data.")]:
         raise ValueError(f"sweep names {other[0]}: what is tuned is given as --grid {other[0]}=VALUE,VALUE")
     jax.config.update("jax_platforms", "cpu")  # nothing is computed here, and the runs need all of the accelerator
-    parts = []
-    for name, own, source, _ in variants.open_all(cfg):
+    parts, opened = [], variants.open_all(cfg)
+    for stage in asked.stages:
+        for words in itertools.product(*stage.values()):
+            tried = cfg
+            for field, word in zip(stage, words, strict=True):
+                tried = config.with_field(tried, field, grid.value(word))
+            train.check([opened[0]._replace(cfg=tried)])
+    for name, own, source, _ in opened:
         validation = check_criterion(asked.criterion, own, source)
         given = [f"--config.{path}={getattr(own.data, path.removeprefix('data.'))}" for path in paths]
         parts.append(Part(asked.workdir / name, [*words, *given], validation))
-    return parts, grid.riding(own, source)
+    return parts, {f"{part}.{name}" for part in ("optim", "method") for name in program.hparams_of(own, source)}
 
 
 def check_criterion(criterion: str, cfg: "Train", source: "Source") -> str:

@@ -11,8 +11,7 @@ from jaxbed import before, config, evaluate, parallel, train
 from jaxbed.before import FILE, FOLDER, Before, asked, plan
 from jaxbed.data.source import Source
 from jaxbed.log import Log
-from jaxbed.method import Info
-from jaxbed.program import assemble, snapshot, steps_per_epoch
+from jaxbed.program import assemble, make_method, snapshot
 from jaxbed.variants import Variant, open_all
 
 PyTree = Any
@@ -43,7 +42,10 @@ def run(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: 
 
 def rehearse(cfg: config.Train, first: Before, variants: list[Variant]) -> None:
     """Puts the main run together, as if the networks that come first had answered 0 to everything."""
-    seeds, tables = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants)), made_up(cfg, first, variants[0].source)
+    seeds, tables = (
+        parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants), cfg.batch_size),
+        made_up(cfg, first, variants[0].source),
+    )
     assemble(cfg, variants, seeds, {name: np.broadcast_to(table, (seeds.size, *table.shape)) for name, table in tables.items()})
 
 
@@ -69,7 +71,7 @@ def made_up(cfg: config.Train, first: Before | None, source: Source, rng: np.ran
 def answers(cfg: config.Train, first: Before, source: Source) -> dict[str, jax.ShapeDtypeStruct]:
     """{name: [nets, N, ...]}: the shapes of what the networks of one seed say."""
     rows, number = len(source.train.label), jax.ShapeDtypeStruct((1,), np.int32)
-    method = first.method.make(Info(len(source.class_names), rows, steps_per_epoch(cfg, source), first.epochs), cfg.net, cfg.optim)
+    _, method = make_method(before.plan(cfg, first), source)
     image = jax.eval_shape(source.scale, jax.ShapeDtypeStruct((1, *source.train.image.shape[1:]), np.uint8))
     state = jax.eval_shape(method.init, jax.random.key(0), {"image": image, "label": number, "index": number})
     said = jax.eval_shape(first.ask, state.params, state.stats, image, number)

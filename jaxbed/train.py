@@ -19,8 +19,8 @@ from jaxbed.data import stream
 from jaxbed.data.split import Split
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log, Record
-from jaxbed.program import Feed, Program, Run, assemble, snapshot
-from jaxbed.variants import Variant
+from jaxbed.program import Feed, Program, Run, assemble, hparams_of, make_method, snapshot
+from jaxbed.variants import Variant, hparams
 
 PyTree = Any
 
@@ -31,6 +31,10 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     Returns 0, or the number of the signal that ended it early, with everything saved.
     """
     program = prepare(cfg, variants, workdir)
+    program.seeds.check_batch(cfg.batch_size)
+    idle = len(jax.devices()) - program.seeds.rows * program.seeds.columns
+    if idle and not cfg.mesh.seed and not cfg.mesh.data:
+        log.say(f"{idle} of {len(jax.devices())} devices stay idle: they divide neither the seeds nor batch_size = {cfg.batch_size}")
     steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
     resume, epochs = stores(workdir, program.seeds.size, log)
     origin, places = before.origin(cfg, variants, workdir)
@@ -70,10 +74,21 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     return stop
 
 
+def check(members: list[Variant]) -> None:
+    """Raises ValueError for what cannot be trained, every member of an array as if it ran alone. Nothing is compiled or written."""
+    for member in members:
+        config.check(member.cfg)
+        make_method(member.cfg, member.source)
+        if first := before.asked(member.cfg, [member]):
+            make_method(before.plan(member.cfg, first), member.source)
+    if members[0].hparams:
+        hparams(members, hparams_of(members[0].cfg, members[0].source), 1)
+
+
 def prepare(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) -> Program:
     """Everything that runs all variants, with what came before them. Raises ValueError or FileNotFoundError for what cannot run."""
     same_images(variants, pathlib.Path(workdir))
-    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants))
+    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants), cfg.batch_size)
     return assemble(cfg, variants, seeds, before.tables(cfg, variants, workdir))
 
 

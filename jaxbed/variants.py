@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxbed import config
 from jaxbed.config import Train
 from jaxbed.data.source import Source
 
@@ -41,7 +42,7 @@ def combine(cfg: Train) -> list[tuple[str, Train, dict[str, float]]]:
         own, hparams, names = dataclasses.replace(cfg, sweep=()), {}, []
         for path, value in zip(paths, values, strict=True):
             part, _, field = path.partition(".")
-            own = dataclasses.replace(own, **{part: dataclasses.replace(getattr(own, part), **{field: value})})
+            own = config.with_field(own, path, value)
             names.append(f"{field}={value}")
             if part != "data":
                 own = dataclasses.replace(own, name=f"{own.name} {field}={value}")

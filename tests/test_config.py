@@ -68,9 +68,9 @@ def pictures(tmp_path_factory):
 
 
 def biased_source(cfg: biased_pictures.Config, pictures):
-    """BFFHQ, Waterbirds or BAR of ten pictures a set, by a table."""
-    names = sorted(str(path.relative_to(pictures)) for path in pictures.rglob("*.png"))[:10]
-    rows = [f"{name},{i % 2},{split},{i // 2 % 2},{i // 2 % 2}\n" for split in range(3) for i, name in enumerate(names)]
+    """BFFHQ, Waterbirds or BAR of ten training pictures and four in the other sets, by a table."""
+    names = sorted(str(path.relative_to(pictures)) for path in pictures.rglob("*.png"))
+    rows = [f"{name},{i % 2},{(i > 9) + (i > 13)},{i // 2 % 2},{i // 2 % 2}\n" for i, name in enumerate(names)]
     biased_pictures.table_path(pictures, cfg.conflicting_percent).write_text("img_filename,y,split,bias,place\n" + "".join(rows))
     return dataclasses.replace(cfg, dir=str(pictures), side_px=64).open()
 

@@ -493,6 +493,17 @@ def test_grey_levels_are_of_the_brightest_pixel():
     np.testing.assert_array_equal(hex.quantized(grey / 255, 5), hex.quantized(grey, 5))
 
 
+@pytest.mark.parametrize("levels", [16, 128])
+def test_grey_levels_do_not_depend_on_the_colour(levels):
+    """A compiler may divide by multiplying with a reciprocal, after which the brightest pixel is below 1 in some colours."""
+    level = np.random.default_rng(0).permutation(np.resize(np.arange(levels), 28 * 28)).reshape(1, 28, 28)
+    colours = np.random.default_rng(1).uniform(0.01, 1, (200, 1, 1, 3))
+    found = jax.jit(lambda x: hex.grey_levels(x, np.zeros(3), np.ones(3), levels))(
+        (level[..., None] / (levels - 1) * colours).astype(np.float32)
+    )
+    np.testing.assert_array_equal(found, np.broadcast_to(level, found.shape))
+
+
 def matrix_by_pixels(level, of_difference, of_level):
     """The differentiable co-occurrence matrix as it was published: every pixel with every threshold."""
     level = level.reshape(len(level), -1), hex.shift_difference(level).reshape(len(level), -1)

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import config, decisions, evaluate, metrics, parallel, train, variants
+from jaxbed import config, decisions, evaluate, lock, metrics, parallel, train, variants
 from jaxbed.data.source import EvaluationSet
 from jaxbed.data.split import Split
 from jaxbed.log import Log
@@ -411,8 +411,32 @@ def test_watching_ends_with_the_last_epoch(source, workdir, monkeypatch):
         late.write_text(listing)
 
     monkeypatch.setattr(evaluate, "time", types.SimpleNamespace(monotonic=evaluate.time.monotonic, sleep=finish_the_second_epoch))
-    assert run(CONFIG, source, workdir, watch=True) == 0
+    with lock.held(workdir):  # the training's
+        assert run(CONFIG, source, workdir, watch=True) == 0
     assert slept == [True]  # it answered what there was before it waited, and waited once
+    check_answers(CONFIG, source, workdir)
+
+
+def test_watching_ends_where_the_training_has_died(source, workdir):
+    (workdir / "checkpoints" / "epochs" / "2.json").unlink()
+    with pytest.raises(ValueError, match=r"no process trains in .*: 1 of 2 epochs are there and evaluated"):
+        run(CONFIG, source, workdir, watch=True)
+    assert {path.rpartition("/")[2] for path in written(workdir)} == {"1.npz"}
+
+
+def test_files_that_are_no_answers_or_checkpoints_are_left_alone(source, workdir):
+    run(CONFIG, source, workdir)
+    before = written(workdir)
+    strange = ("._1.npz", "1 (1).npz", "1.sync-conflict-20261129.npz", "notes.npz")
+    epochs = workdir / "checkpoints" / "epochs"
+    for name in strange:
+        (workdir / "responses" / "val" / name).write_bytes(b"nothing")
+        (epochs / name.replace("npz", "json")).write_bytes(b"nothing")
+        (epochs / "1" / name).write_bytes(b"nothing")
+    (epochs / "1 (1)").mkdir()
+    (workdir / "responses" / "val" / "1.npz").unlink()
+    assert run(CONFIG, source, workdir) == 0
+    assert set(before) <= set(written(workdir))
     check_answers(CONFIG, source, workdir)
 
 

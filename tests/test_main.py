@@ -18,7 +18,7 @@ import pytest
 import tiny
 from commands import JAXBED, ROOT, TRAIN, assert_refused, command, options
 
-from jaxbed import config, evaluate, log, main, metrics, parallel, train, variants
+from jaxbed import config, evaluate, lock, log, main, metrics, parallel, train, variants
 
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
 ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
@@ -234,9 +234,34 @@ CLI = {
 }
 
 
-def test_nothing_was_trained_for_a_refused_command(home, refusals):
-    assert (home / "refused").is_dir()
-    assert not list((home / "refused").rglob("checkpoints"))
+def test_a_refused_command_writes_nothing(home, refusals):
+    assert not (home / "refused").exists()
+
+
+def test_a_command_refused_beside_a_running_one_changes_nothing(home, tmp_path):
+    """Before the first checkpoint, too: the other would go on under settings that it does not train with."""
+    monkeyed = tiny.mlp_config()
+    config.claim(monkeyed, tmp_path / "run")
+    with lock.held(tmp_path / "run"):
+        before = bytes_below(tmp_path)
+        done = command(home, *TRAIN, "--config=config.py", "--config.optim.lr=0.5", f"--workdir={tmp_path / 'run'}")
+        assert_refused(done, "another process trains in", "another --workdir")
+        assert bytes_below(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "entry", "message"),
+    [
+        ("end", "method.alpha=1,-1", "method.alpha = -1"),
+        ("softcon", "method.tau=0.07,-1", "method.tau = -1"),
+        ("erm", "optim.lr=0.1,-0.1", "optim.lr = -0.1: must be 0 or more"),
+        ("erm", "optim.b1=0.9,0.8", "b1 is compiled into the step"),
+    ],
+)
+def test_every_member_of_an_array_is_checked_as_if_it_ran_alone(tmp_path, method, entry, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        main.run(tiny.mlp_config(method, sweep=(entry,)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +287,7 @@ def test_nothing_was_trained_for_a_refused_command(home, refusals):
 def test_impossible_settings_are_refused_before_training(tmp_path, changes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         main.run(tiny.mlp_config(**changes), tmp_path)
-    assert not (tmp_path / "checkpoints").exists()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", REFUSED)

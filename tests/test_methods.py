@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tiny
 
-from jaxbed import train
+from jaxbed import train, variants
 from jaxbed.method import Info
+from jaxbed.program import hparams_of
 
 STEPS = 32
 # are trained on an MLP, which compiles in a fraction of the time
@@ -85,6 +86,17 @@ def test_prediction_is_deterministic_and_one_row_an_image(method):
     np.testing.assert_array_equal(first, second)
     alone = predict(state.params, state.stats, image[:1])
     np.testing.assert_allclose(first[:1], alone, rtol=1e-4, atol=1e-5)  # no statistics of the batch
+
+
+def test_numbers_that_vary_within_an_array_are_checked(method):
+    cfg = (tiny.mlp_config if method in ON_ANY_NET else tiny.train_config)(method)
+    source = tiny.DATA.open()
+    own = hparams_of(cfg, source) & {field.name for field in dataclasses.fields(cfg.method)}
+    for name in own:
+        for value in (-1.0, float("nan"), float("inf")):
+            wrong = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **{name: value}))
+            with pytest.raises(ValueError, match=f"method.{name} = {value}"):
+                train.check(variants.one(wrong, source))
 
 
 def test_a_method_sees_the_second_cue_only_if_it_says_so(method):

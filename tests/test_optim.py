@@ -70,6 +70,11 @@ def test_step_schedule_drops_at_epochs():
     np.testing.assert_allclose(rates(settings, 14), [1.0] * 8 + [0.1] * 4 + [0.01] * 2, rtol=1e-4)
 
 
+def test_milestones_on_one_step_each_count():
+    settings = optim.Optim(lr=1.0, momentum=0.0, schedule="step", milestones_epochs=(1, 1, 1.01, 2), gamma=0.5)
+    np.testing.assert_allclose(rates(settings, 10), [1] * 4 + [0.125] * 4 + [0.0625] * 2, rtol=1e-6)
+
+
 def test_cosine_with_warmup_rises_from_zero_and_ends_at_zero():
     settings = optim.Optim(lr=1.0, momentum=0.0, schedule="cosine", warmup_epochs=1)
     expected = [t / 4 if t < 4 else 0.5 * (1 + np.cos(np.pi * (t - 4) / 36)) for t in range(40)]
@@ -95,6 +100,8 @@ def test_only_updates_what_is_picked_and_nothing_else():
         ({"rule": "lion"}, "optim.rule = 'lion' is not one of sgd, adam"),
         ({"schedule": "poly"}, "optim.schedule = 'poly'"),
         ({"warmup_epochs": 10.0}, "optim.warmup_epochs = 10.0"),
+        ({"milestones_epochs": (5, -1)}, r"optim.milestones_epochs = \(5, -1\): must be 0 or more"),
+        ({"milestones_epochs": (float("nan"),)}, "optim.milestones_epochs"),
     ],
 )
 def test_bad_settings_are_refused(changes, message):

@@ -357,6 +357,9 @@ def test_what_rides_on_an_array_is_what_the_method_says(file, tmp_path, method, 
         ("--grid batch_size=16 --config.data.texture_correlation=1.0", "64 and 0: take --criterion best_val"),
         ("--grid batch_size=16 --config.batch_size=100", "batch_size = 100 is larger"),
         ("--grid batch_size=16 --slurm nodes=1", "add --launcher submitit"),
+        ("--grid batch_size=16 --grid optim.lr=0.1,-1", "optim.lr = -1: must be 0 or more"),
+        ("--grid batch_size=16 --grid net.dtype=float32,float64", "net.dtype = 'float64'"),
+        ("--grid batch_size=16 --grid method.q=0.7,1.5", "method.q = 1.5"),
     ],
 )
 def test_wrong_calls_are_refused_before_anything_runs(file, tmp_path, capsys, words, message):

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from jaxbed.method import apply_net, init_net
 from jaxbed.models import convert, resnet, torch_files
@@ -85,7 +86,7 @@ def save(path, content, legacy=False):
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("under", [None, "state_dict", "model"])
+@pytest.mark.parametrize("under", [None, *torch_files.HOLDERS])
 def test_state_dicts_are_read(tmp_path, legacy, under):
     whole = RNG.normal(size=24).astype(np.float32)
     shared = Storage(whole)
@@ -99,6 +100,18 @@ def test_state_dicts_are_read(tmp_path, legacy, under):
     for name, array in {**arrays, "part": whole[4:16].reshape(3, 4).T, "other": whole[:2]}.items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "backbone.", "model.backbone."])
+def test_names_are_those_of_the_network_however_it_was_wrapped(tmp_path, prefix):
+    arrays = {"conv1.weight": RNG.normal(size=(2, 3)).astype(np.float32), "layer1.0.model.bias": np.zeros(2, np.float32)}
+    content = {prefix + name: Tensor(array) for name, array in arrays.items()}
+    assert set(torch_files.read(save(tmp_path / "weights.pth", content))) == set(arrays)
+    safetensors.numpy.save_file({prefix + name: array for name, array in arrays.items()}, tmp_path / "weights.safetensors")
+    assert set(torch_files.read(tmp_path / "weights.safetensors")) == set(arrays)
+    twice = {**content, "conv1.weight": Tensor(arrays["conv1.weight"])}
+    with pytest.raises(ValueError, match=r"weights.pth holds conv1\.weight twice, as .*conv1\.weight and as conv1\.weight"):
+        torch_files.read(save(tmp_path / "weights.pth", twice))
 
 
 @pytest.mark.parametrize("legacy", [False, True])

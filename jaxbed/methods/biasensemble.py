@@ -70,6 +70,8 @@ class Config:
             raise ValueError(f"method.agreement = {self.agreement} of method.networks = {self.networks}: take 1 to as many as there are")
         if not 0 <= self.confidence < 1:
             raise ValueError(f"method.confidence = {self.confidence} is no probability below 1; the authors' code has 0.99")
+        if not 0 < self.q < 1:
+            raise ValueError(f"method.q = {self.q}: must be above 0 and below 1, 0.7 in the paper")
         if self.epochs_before < 1:
             raise ValueError(f"method.epochs_before = {self.epochs_before}: must be at least 1")
         network = cfg.net.make(classes)

@@ -78,6 +78,10 @@ def _make(config: Config, groups: Groups, info: Info, net: Any, optim: Optim) ->
         return {**params, "retrained": own[0]}, {**stats, "retrained": own[1]}
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        if len(batch["label"]) < 2:
+            raise ValueError(
+                "batch_size = 1: DFR standardises features over a batch, and those of one image would all be 0. Take 2 or more"
+            )
         seen = found(params, state.stats, batch["image"])
         logits, stats = apply_net(head, params["retrained"], state.stats["retrained"], seen, True)
         value = losses.cross_entropy(logits, batch["label"]).mean()

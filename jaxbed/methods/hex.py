@@ -32,6 +32,7 @@ from jaxbed.optim import Optim
 GREY = (0.299, 0.587, 0.114)
 SIDE_PX = 56  # from twice this, images are averaged down
 LEAST = 1e-5  # of what a pixel counts
+ROUNDING = 1e-5  # of the brightest pixel: a compiler may divide by multiplying with a reciprocal, and 0.9999999 is the last level, too
 RIDGE = 1e-5  # of the trace
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -64,7 +65,7 @@ def grey_levels(image: jax.Array, black: np.ndarray, white: np.ndarray, levels: 
 def quantized(grey: jax.Array, levels: int) -> jax.Array:
     """Grey levels 0 to levels - 1, int32, of images [B, H, W]: the brightest pixel of each image has the last one."""
     largest = grey.max((1, 2), keepdims=True)
-    level = jnp.floor(grey / jnp.where(largest > 0, largest, 1.0) * (levels - 1))
+    level = jnp.floor((grey / jnp.where(largest > 0, largest, 1.0) + ROUNDING) * (levels - 1))
     return jnp.maximum(level, 0).astype(jnp.int32)  # a black pixel may be less than 0 by rounding
 
 

@@ -46,6 +46,8 @@ class Config:
             raise ValueError(f"method.variant = {self.variant!r} is not one of paper, biasbed")
         if self.style_stage not in (1, 2, 3, 4):
             raise ValueError(f"method.style_stage = {self.style_stage} is not one of 1, 2, 3, 4")
+        if self.w_adv < 0 or self.clip_adv <= 0:
+            raise ValueError(f"method.w_adv = {self.w_adv} must be 0 or more, method.clip_adv = {self.clip_adv} above 0; 0.1 in the paper")
         return _make(self, info, net, optim)
 
 

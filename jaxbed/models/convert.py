@@ -19,7 +19,6 @@ def from_torch(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
     """(params, batch statistics) of one network, float32. Raises ValueError for a name that no such ResNet has."""
     trees: dict[str, PyTree] = {"params": {}, "stats": {}}
     for name, array in state.items():
-        name = name.removeprefix("module.")  # of DataParallel
         if name.endswith("num_batches_tracked"):
             continue
         path, kind, leaf = _ours(name)

@@ -8,6 +8,7 @@ import collections
 import io
 import pathlib
 import pickle
+import re
 import zipfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,15 +28,31 @@ TYPES = {
     "ByteStorage": np.uint8,
     "BoolStorage": np.bool_,
 }
+HOLDERS = ("state_dict", "model_state_dict", "model", "net")
+WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod|model|backbone)\.)+")  # DataParallel, torch.compile, Lightning and other programs
 LEGACY = 0x1950A86A20F9469CFC6C  # the number such a file begins with
 
 
 def read(path: pathlib.Path | str) -> dict[str, np.ndarray]:
     """{name: array} of the state dict in a file; entries that are no tensors are left out.
 
-    A state dict may lie under "state_dict" or "model", as training programs save it. Raises ValueError for anything else.
+    A state dict may lie under one of HOLDERS, and names may begin with WRAPPERS, as training programs save it. Raises ValueError for
+    anything else.
     """
-    path = pathlib.Path(path)
+    return _unwrapped(path, _read(pathlib.Path(path)))
+
+
+def _unwrapped(path: pathlib.Path | str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    found: dict[str, str] = {}
+    for name in state:
+        own = WRAPPERS.sub("", name)
+        if own in found:
+            raise ValueError(f"{path} holds {own} twice, as {found[own]} and as {name}: save the one network that is meant")
+        found[own] = name
+    return {own: state[name] for own, name in found.items()}
+
+
+def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
     if path.suffix == ".safetensors":
         import safetensors
         from safetensors.numpy import load_file
@@ -48,7 +65,7 @@ def read(path: pathlib.Path | str) -> dict[str, np.ndarray]:
         content = _zip(path) if zipfile.is_zipfile(path) else _legacy(path)
     except (pickle.UnpicklingError, EOFError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
-    for name in ("state_dict", "model"):
+    for name in HOLDERS:
         if isinstance(content, dict) and isinstance(content.get(name), dict):
             content = content[name]
     arrays = {name: value for name, value in content.items() if isinstance(value, np.ndarray)} if isinstance(content, dict) else {}
