@@ -1,4 +1,4 @@
-"""BiasEnsemble on LfF: five biased networks for three epochs say which images LfF's biased network is trained on.
+"""BiasEnsemble on LfF: five briefly trained biased networks say which images LfF's biased network is trained on.
 
 python -m jaxbed.main --config=configs/biasensemble.py
 python -m jaxbed.main --config=configs/biasensemble.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES

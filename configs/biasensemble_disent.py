@@ -1,4 +1,4 @@
-"""BiasEnsemble on DisEnt: five biased networks for three epochs say which images DisEnt's bias branch is trained on.
+"""BiasEnsemble on DisEnt: five briefly trained biased networks say which images DisEnt's bias branch is trained on.
 
 python -m jaxbed.main --config=configs/biasensemble_disent.py
 python -m jaxbed.main --config=configs/biasensemble_disent.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES

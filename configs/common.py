@@ -5,8 +5,11 @@ A new data set is one more function here, named in SETTINGS; a method's file nev
 """
 
 import dataclasses
+import re
 from typing import Any
 
+from configs import published
+from jaxbed import config
 from jaxbed.config import Train
 from jaxbed.data import augment, bar, bffhq, colored_mnist, corrupted_cifar10, imagenet, noise, shapes, waterbirds
 from jaxbed.models import mlp, resnet
@@ -150,9 +153,20 @@ SETTINGS = {
 
 
 def build(name: str, method: Any, dataset: str) -> Train:
-    """The run of one algorithm on one data set of SETTINGS."""
+    """The run of one algorithm on one data set of SETTINGS, with the settings published for both.
+
+    DATASET:PERCENT also chooses the ratio of bias-conflicting images, where a data set has several.
+    """
+    dataset, _, percent = dataset.partition(":")
     if dataset not in SETTINGS:
         raise ValueError(
             f"no setting for data set {dataset!r}: after the colon of --config=FILE.py:DATASET comes one of {', '.join(SETTINGS)}"
         )
-    return SETTINGS[dataset](name, method)
+    cfg = SETTINGS[dataset](name, method)
+    if percent:
+        if not hasattr(cfg.data, "conflicting_percent") or not re.fullmatch(r"\d+(\.\d+)?", percent):
+            raise ValueError(
+                f"{dataset}:{percent}: after a second colon comes a percentage of bias-conflicting images, where a set has ratios"
+            )
+        cfg = config.with_field(cfg, "data.conflicting_percent", float(percent))
+    return published.apply(cfg, dataset)

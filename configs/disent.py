@@ -1,4 +1,4 @@
-"""DisEnt with the weights of Colored MNIST: lambda_dis = lambda_swap_biased = 10, lambda_swap = 1.
+"""DisEnt. Its weights and the decay of its learning rate are those published for each data set, see `published`.
 
 python -m jaxbed.main --config=configs/disent.py
 python -m jaxbed.main --config=configs/disent.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES

@@ -1,4 +1,4 @@
-"""JTT: one epoch of ERM, then its errors drawn 51 times as often.
+"""JTT: a short ERM, then its errors drawn many times as often; how short and how many is published for Waterbirds alone, see `published`.
 
 python -m jaxbed.main --config=configs/jtt.py
 python -m jaxbed.main --config=configs/jtt.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES

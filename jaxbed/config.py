@@ -35,7 +35,7 @@ class Train:
     in any dataclass of a configuration. That the images are still those trained on, `train.same_images` sees to.
     """
 
-    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("mesh", "eval", "save")
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("mesh", "eval", "save", "published")
 
     name: str  # of the algorithm, in every table
     method: Any  # Config of a module in jaxbed.methods, or of your own
@@ -52,6 +52,7 @@ class Train:
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
     eval: Eval = dataclasses.field(default_factory=Eval)
     save: Save = dataclasses.field(default_factory=Save)
+    published: str = ""  # where the method's settings for this data set are from, in words
 
 
 def check(cfg: Train) -> None:

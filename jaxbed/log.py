@@ -66,6 +66,8 @@ class Log:
         several = f" of {len(variants)} variants" if len(variants) > 1 else ""
         runs = f"seeds {cfg.first_seed}-{cfg.first_seed + cfg.seeds - 1}{several}"
         self.say(f"{cfg.name} on {variants[0].source.name}, {runs}, {len(devices)} x {devices[0]}")
+        if cfg.published:
+            self.say(f"settings of {cfg.published}")
 
     def data(self, variants: list[Variant]) -> None:
         """Images per (label, cue) cell: the training sets' shown, all sets' kept."""

@@ -40,7 +40,7 @@ def check(p: float, alpha: float, stages: tuple[int, ...], pairing: str) -> None
     if alpha <= 0:
         raise ValueError(f"method.alpha = {alpha} is not above 0; the paper has 0.1")
     if not set(stages) <= {1, 2, 3, 4}:
-        raise ValueError(f"method.stages = {tuple(stages)} names others than 1, 2, 3, 4; the paper has (1, 2)")
+        raise ValueError(f"method.stages = {tuple(stages)} names others than 1, 2, 3, 4; the authors' scripts have (1, 2, 3) or (1, 2)")
     if pairing not in PAIRINGS:
         raise ValueError(f"method.pairing = {pairing!r} is not one of {', '.join(PAIRINGS)}")
 

@@ -17,7 +17,7 @@ from absl import flags
 from ml_collections import config_flags
 from PIL import Image
 
-from configs import common
+from configs import common, published
 from jaxbed import config, decisions, keys, main, parallel
 from jaxbed.data import biased_pictures, colored_mnist, corrupted_cifar10, imagenet, noise, shapes
 from jaxbed.methods import lff
@@ -25,7 +25,7 @@ from jaxbed.models import mlp, style_network
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
-FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "__init__", *OWN_DATA))
+FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "published", *OWN_DATA))
 COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar"}  # whose networks other settings have too
 LARGE = ("imagenet", "imagenet_biasbed", "noise")  # have the large network
 ALWAYS = {
@@ -191,10 +191,63 @@ def test_algorithms_have_names_of_their_own():
 
 @pytest.mark.parametrize("dataset", common.SETTINGS)
 def test_all_methods_share_the_setting_of_a_data_set(dataset):
-    """What is compared must differ in the method alone."""
-    files = [stem for stem in FILES if stem not in SECOND_PHASES]
-    first, *others = [dataclasses.replace(of_file(stem).get_config(dataset), name="", method=None) for stem in files]
-    assert all(other == first for other in others)
+    """What is compared must differ in the method alone, and in what its authors publish for this data set."""
+    found = [of_file(stem).get_config(dataset) for stem in FILES if stem not in SECOND_PHASES]
+    first, *others = [dataclasses.replace(cfg, name="", method=None, published="") for cfg in found if "optim." not in cfg.published]
+    assert len(others) >= len(found) - 3 and all(other == first for other in others)
+
+
+@pytest.mark.parametrize(
+    ("stem", "dataset", "values", "text"),
+    [
+        ("disent", "bffhq", {"lambda_dis": 2, "lambda_swap": 0.1, "lambda_swap_biased": 2}, "disent on bffhq: authors' code"),
+        ("disent", "bar", {"lambda_dis": 1, "lambda_swap": 1, "lambda_swap_biased": 1}, "disent on bar: code of BiasEnsemble"),
+        ("disent", "waterbirds", {"lambda_dis": 2}, "disent on waterbirds: none published, those of BFFHQ"),
+        ("disent", "shapes", {"lambda_dis": 10}, "disent on shapes: none published, the method's own defaults"),
+        ("disent", "corrupted_cifar10", {"lambda_dis": 5}, "disent on corrupted_cifar10 at 1 %: authors' code"),
+        ("disent", "corrupted_cifar10:0.5", {"lambda_dis": 1}, "disent on corrupted_cifar10 at 0.5 %: authors' code"),
+        ("disent", "corrupted_cifar10:20", {"lambda_dis": 1}, "disent on corrupted_cifar10 at 20 %: none published, those of 5 %"),
+        ("biasensemble", "bar", {"epochs_before": 20}, "lff on bar: authors' code"),
+        ("biasensemble_disent", "bffhq", {"epochs_before": 2, "base.lambda_dis": 2}, "disent on bffhq: authors' code"),
+        ("jtt", "waterbirds", {"epochs_before": 60, "upweight": 100}, "60 of 300 epochs"),
+        ("mixup", "corrupted_cifar10", {"alpha": 1}, "CIFAR-10"),
+        ("cutmix", "corrupted_cifar10", {"p": 0.5}, "CIFAR"),
+        ("cutmix", "imagenet", {"p": 1}, "mixing on imagenet: authors' code"),
+        ("softcon", "imagenet", {"weight": 1, "ratio": 0}, "authors' code"),
+        ("rsc", "imagenet_biasbed", {"variant": "imagenet"}, "rsc on imagenet: authors' code"),
+        ("erm", "bffhq", {}, ""),
+    ],
+)
+def test_a_method_has_the_settings_published_for_the_data_set(stem, dataset, values, text):
+    cfg = of_file(stem).get_config(dataset)
+    assert {name: config.look_up(cfg.method, name, name) for name in values} == values
+    assert text in cfg.published and bool(text) == bool(cfg.published)
+    assert config.to_dict(cfg)["published"] == cfg.published  # as config.json has it
+
+
+def test_published_decays_are_at_the_authors_shares_of_the_run():
+    for dataset, gamma, lr in (("bffhq", 0.1, 1e-4), ("colored_mnist", 0.5, 1e-2), ("corrupted_cifar10:0.5", 0.5, 5e-4)):
+        cfg = of_file("disent").get_config(dataset)
+        assert (cfg.optim.schedule, cfg.optim.gamma, cfg.optim.lr) == ("step", gamma, lr)
+        np.testing.assert_allclose(cfg.optim.milestones_epochs, np.array([0.4, 0.6, 0.8]) * cfg.epochs)
+
+
+def test_the_table_of_published_settings_names_fields_that_there_are(capsys):
+    for kind, rows in published.TABLE.items():
+        known = {field.name for field in dataclasses.fields(kind)}
+        datasets = {place if isinstance(place, str) else place[0] for place in rows}
+        assert datasets <= set(common.SETTINGS)
+        assert all(set(settings.values) <= known and settings.source for settings in rows.values())
+    published.main()
+    assert (
+        "| disent | bffhq | lambda_dis 2.0, lambda_swap 0.1, lambda_swap_biased 2.0, decay 0.1 | authors' code" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("dataset", ["shapes:5", "bffhq:many", "bffhq:-1", "noise:1"])
+def test_a_ratio_where_there_is_none_is_refused(dataset):
+    with pytest.raises(ValueError, match="after a second colon comes a percentage"):
+        of_file("erm").get_config(dataset)
 
 
 def test_two_configurations_share_no_part():

@@ -11,7 +11,7 @@ import tiny
 from jaxbed import losses
 from jaxbed.method import Info
 from jaxbed.methods import biasensemble, dfr, disent, erm, jtt, lff, rebias, softcon
-from jaxbed.models import mlp, simple_conv
+from jaxbed.models import features, mlp, simple_conv
 from jaxbed.optim import Optim
 
 CLASSES, SIZE = 3, 12
@@ -214,30 +214,46 @@ def test_nothing_but_the_new_head_moves_even_where_weights_decay():
 # SoftCon
 
 
-def unlike_and_contrast(u, v, label, tau):
-    """l_a of each image as the paper writes it, float64."""
-    u, v, found = np.float64(u), np.float64(v), []
+def unlike_and_contrast(u, v, label, tau, views):
+    """l_a of each image as the paper writes it for so many equal views of each, float64."""
+    images, found = len(label), []
+    u, v, label = (np.concatenate([x] * views) for x in (np.float64(u), np.float64(v), label))
     for a in range(len(label)):
         others = [p for p in range(len(label)) if p != a]
         weight = [(1 - v[a] @ v[p]) * (label[a] == label[p]) for p in others]
         share = np.log(sum(np.exp(u[a] @ u[q] / tau) for q in others))
         total = sum(weight)
         found.append(-sum(w * (u[a] @ u[p] / tau - share) for w, p in zip(weight, others, strict=True)) / (total or 1))
-    return np.array(found)
+    return np.array(found[:images])
 
 
 def test_the_contrast_of_three_images_by_hand():
     u = v = jnp.eye(2)[jnp.array([0, 1, 0])]
-    found = softcon.contrast(u, v, jnp.array([0, 0, 1]), 1.0)
+    found = softcon.contrast(u, v, jnp.array([0, 0, 1]), 1.0, views=1)
     np.testing.assert_allclose(found, [1.313262, 0.693147, 0], atol=1e-6)
     np.testing.assert_allclose(found.mean(), 0.668803, atol=1e-6)
 
 
+@pytest.mark.parametrize("views", [1, 2])
 @pytest.mark.parametrize("tau", [0.07, 1.0])
-def test_the_contrast_is_what_the_paper_writes(tau):
+def test_the_contrast_is_what_the_paper_writes(tau, views):
     rng = np.random.default_rng(3)
     u, v = directions(rng, SIZE, 6), directions(rng, SIZE, 4)
-    np.testing.assert_allclose(softcon.contrast(u, v, jnp.array(LABEL), tau), unlike_and_contrast(u, v, LABEL, tau), rtol=2e-5)
+    found = softcon.contrast(u, v, jnp.array(LABEL), tau, views)
+    np.testing.assert_allclose(found, unlike_and_contrast(u, v, LABEL, tau, views), rtol=2e-5)
+
+
+def test_a_second_equal_view_leaves_the_gradient_of_the_published_loss():
+    """An image's own view moves nothing by itself, but shares the denominator."""
+    rng = np.random.default_rng(5)
+    raw, v, label = rng.normal(size=(8, 5)).astype(np.float32), directions(rng, 8, 4), jnp.array([0, 0, 0, 0, 1, 1, 1, 1])
+
+    def twice(raw):
+        u = jnp.concatenate([features.unit(raw)] * 2)
+        return softcon.contrast(u, np.concatenate([v] * 2), jnp.concatenate([label] * 2), 0.07, views=1).mean()
+
+    found = jax.grad(lambda raw: softcon.contrast(features.unit(raw), v, label, 0.07).mean())(raw)
+    np.testing.assert_allclose(found, jax.grad(twice)(raw), rtol=1e-3, atol=1e-5)
 
 
 def test_images_without_positives_have_no_loss_and_no_gradient():
@@ -278,7 +294,7 @@ def test_a_step_of_softcon_is_both_losses_of_their_own_images():
     logits = features @ np.float64(head["kernel"]) + np.float64(head["bias"])
     u = features[-8:] / np.linalg.norm(features[-8:], axis=1, keepdims=True)
     np.testing.assert_allclose(metrics["loss"], cross_entropy(logits[:-8], LABEL[:-8]).mean(), rtol=1e-5)
-    np.testing.assert_allclose(metrics["loss/contrast"], unlike_and_contrast(u, v[-8:], LABEL[-8:], 0.5).mean(), rtol=1e-4)
+    np.testing.assert_allclose(metrics["loss/contrast"], unlike_and_contrast(u, v[-8:], LABEL[-8:], 0.5, 2).mean(), rtol=1e-4)
     gradient = (np.exp(log_probability(logits)) - np.eye(CLASSES)[LABEL])[:-8].mean(0)
     np.testing.assert_allclose(after.params["head"]["head"]["bias"] - head["bias"], -0.1 * 0.3 * gradient, atol=1e-7)
     alone, numbers = method.step(state.replace(hparams={**state.hparams, "weight": jnp.zeros(())}), given, KEY)

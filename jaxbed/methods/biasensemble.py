@@ -6,8 +6,8 @@ the biased network descends, in place of its generalised cross-entropy, the mean
 as in `methods.lff` or `methods.disent`.
 
 Differs from the authors' code: the throw-away networks are those after `epochs_before` epochs (there the better on validation of those
-after 1 and 501 steps; 501 are 3 epochs of Colored MNIST, 2 of BFFHQ, 7 of Waterbirds, 20 of BAR); they are asked about images without
-augmentation; a batch without kept images has loss 0 (there NaN); where no image at all would be kept, all are.
+after 1 and 501 steps: for each data set's epochs see configs/published.py); they are asked about images without augmentation; a batch
+without kept images has loss 0 (there NaN); where no image at all would be kept, all are.
 """
 
 import dataclasses

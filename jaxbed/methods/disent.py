@@ -8,10 +8,10 @@ own encoder only. With the weights W of `jaxbed.difficulty`, c_i and c_b being t
 The primed heads see, beside an image's z_i, the z_b of another image of the batch: a bias that its class need not have. `on` is 1 after
 the first `swap_after` of the run. Prediction is C_i's, with the image's own z_b. GCE is the surrogate of `losses`.
 
-Differs from the authors' code: swapping begins after a share of the run and not at step 10,000 of 50,000, which shorter runs never reach;
-one optimizer instead of one for each encoder with its head, the same for rules that act on each number by itself, as SGD and Adam do; a
-batch may hold a single image's features. `lambda_dis` and `lambda_swap_biased` are 10 on Colored MNIST, 1 to 5 on Corrupted CIFAR-10, 2 on
-BFFHQ (there `lambda_swap` 0.1), 1 on BAR.
+Differs from the authors' code: swapping begins after a share of the run and not at step 10,000 of 50,000, which shorter runs never reach,
+and so do the decays of the learning rate; one optimizer instead of one for each encoder with its head, the same for rules that act on each
+number by itself, as SGD and Adam do; a batch may hold a single image's features. The defaults are those of Colored MNIST; for other data
+sets see configs/published.py.
 """
 
 import dataclasses

@@ -9,9 +9,10 @@ The network is cut before stage `style_stage`: trunk E, content head C and a sty
 SR mixes each image's statistics with another's, CR puts each image's statistics on another's detached content
 (`models.style`). Prediction is C(E(x)).
 
-variant "paper": each loss updates what is named above and nothing else; all three gradients belong to the same parameters.
-    Differs from the authors' code: there the content optimizer owns all parameters, so that S and E's BatchNorms get weight
-    decay and momentum twice; and it steps between backward passes of one graph, which PyTorch has refused since 1.5.
+variant "paper": each loss updates what is named above and nothing else; all three gradients belong to the same parameters. E's BatchNorms
+    are owned by two optimizers, as in the authors' code: they get weight decay and momentum of the content's and of the adversary's.
+    Differs from the authors' code: there the content optimizer owns S too, which so gets weight decay and momentum twice; and it steps
+    between backward passes of one graph, which PyTorch has refused since 1.5.
 variant "biasbed": what BiasBed's released code computes. CR is the identity (its mixing coefficient is the constant 1), nothing
     is detached, and the gradients of L_s, L_adv (E's BatchNorm part clipped together with L_s's) and L_c add up in shared
     buffers before three optimizers step: E descends the sum of all three, S steps twice with L_s + L_adv, E's BatchNorms step

@@ -5,16 +5,19 @@ its features, scaled to length 1. Then the network f is trained on batches of wh
 others for cross-entropy. With u the directions of f's features, over the images a of the contrast
 
     W_ap = [y_a = y_p]·(1 - v_a·v_p)                                              images of one class that look unlike to g attract
-    l_a  = -Σ_{p≠a} W_ap·log( exp(u_a·u_p/τ) / Σ_{q≠a} exp(u_a·u_q/τ) ) / Σ_{p≠a} W_ap
+    l_a  = -Σ_{p≠a} W_ap·log( exp(u_a·u_p/τ) / (exp(1/τ) + 2·Σ_{q≠a} exp(u_a·u_q/τ)) ) / Σ_{p≠a} W_ap
     L    = weight·mean CE + mean l_a
+
+This is the published loss of two equal views of each image, so that all features count twice: an image's own other view has weight 0 and
+is no positive, but its exp(1/τ) is most of the denominator.
 
 The images of the contrast are drawn with replacement, by how unlike they are to their class: m_i = mean over its images j of 1 - v_i·v_j,
 cut at `ratio` times the least.
 
-Differs from the authors' code: m_i is the mean over the whole class (there over 1,024 random images of it); one view of each image (there
-two, of which an image's own other view has weight 0 and so is no positive); W below 1e-6 is 0, and an image without positives has loss 0
-(rounding noise there gets a full-size loss); both kinds of images go through the network in one pass. The features of the main network
-are those before its head.
+Differs from the authors' code: m_i is the mean over the whole class (there over 1,024 random images of it); an image's two views are the
+same, with the augmentation of all methods (there two draws of its own augmentation); W below 1e-6 is 0, and an image without positives has
+loss 0 (rounding noise there gets a full-size loss); both kinds of images go through the network in one pass. The features of the main
+network are those before its head.
 """
 
 import dataclasses
@@ -103,14 +106,14 @@ class Config:
         return _make(self, info, net, optim)
 
 
-def contrast(direction: jax.Array, biased_direction: jax.Array, label: jax.Array, tau: jax.Array | float) -> jax.Array:
-    """l_a of each image, [K], from u [K, F], v [K, G] and labels [K]; 0 where an image has no positives."""
+def contrast(direction: jax.Array, biased_direction: jax.Array, label: jax.Array, tau: jax.Array | float, views: int = 2) -> jax.Array:
+    """l_a of each image, [K], from u [K, F], v [K, G] and labels [K]; 0 where an image has no positives. views: how often each counts."""
     exact = jax.lax.Precision.HIGHEST
     others = ~jnp.eye(len(label), dtype=bool)
     unlike = 1 - jnp.dot(biased_direction, biased_direction.T, precision=exact)
     weight = jnp.where(others & (label[:, None] == label[None]) & (unlike > NOISE), unlike, 0.0)
     similarity = jnp.dot(direction, direction.T, precision=exact) / tau
-    log_share = similarity - jax.nn.logsumexp(similarity, axis=1, where=others, keepdims=True)
+    log_share = similarity - jax.nn.logsumexp(similarity, axis=1, b=views - jnp.eye(len(label)), keepdims=True)
     total = weight.sum(1)
     return -(weight * log_share).sum(1) / jnp.where(total > 0, total, 1.0)
 
