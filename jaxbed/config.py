@@ -171,9 +171,10 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
             return
         found = differences(_binding(there), _binding(here))
         if found and (workdir / "checkpoints").is_dir():
-            raise ValueError(
-                f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. Take another --workdir, or delete it"
-            )
+            cure = "Take another --workdir, or delete it"
+            if [line.partition(":")[0] for line in found] == ["epochs"]:
+                cure += f". To train on from its last epoch, with a new optimizer: --config.init_from={workdir} --workdir=ANOTHER"
+            raise ValueError(f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. {cure}")
     workdir.mkdir(parents=True, exist_ok=True)
     save(cfg, path)
 

@@ -6,13 +6,18 @@ import jax.numpy as jnp
 PAIRINGS = ("random", "crossdomain")
 
 
+def check_size(size: int) -> None:
+    """ValueError for a batch that holds no other image."""
+    if size < 2:
+        raise ValueError(f"batch_size = {size} leaves no other image to mix with: take 2 or more")
+
+
 def partners(key: jax.Array, size: int, pairing: str = "random") -> jax.Array:
     """The partner of each of `size` images: a permutation [size].
 
     random: any, fixed points included. crossdomain: between the halves of the batch, each half in random order.
     """
-    if size < 2:
-        raise ValueError(f"batch_size = {size} leaves no other image to mix with: take 2 or more")
+    check_size(size)
     if pairing == "random":
         return jax.random.permutation(key, size)
     if size % 2:

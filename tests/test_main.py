@@ -197,6 +197,11 @@ REFUSED = {  # arguments after a working command -> words of the reason, exit co
         ("holds a run with other settings", "optim.lr: 0.01 / 0.5"),
         2,
     ),
+    "more epochs": (
+        ("--config.epochs=4", "--workdir=runs/config-shapes"),
+        ("epochs: 2 / 4", "--config.init_from=runs/config-shapes --workdir=ANOTHER"),
+        2,
+    ),
     "no epochs": (("--config.epochs=0",), ("epochs = 0", "at least 1"), 2),
     "batch over devices": (("--config.mesh.data=3",), ("batch_size = 16", "3 devices"), 2),
     "large batch": (("--config.batch_size=128",), ("batch_size = 128", "64 images"), 2),

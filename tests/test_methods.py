@@ -99,6 +99,16 @@ def test_numbers_that_vary_within_an_array_are_checked(method):
                 train.check(variants.one(wrong, source))
 
 
+MIXES = ("padain", "sagnet", "mixstyle", "efdmix", "mixup", "cutmix", "disent", "debiased", "lisa")
+
+
+@pytest.mark.parametrize("method", [*MIXES, "dsu", "rebias", "dfr", "softcon"])
+def test_a_batch_of_one_is_refused_where_images_need_each_other(method):
+    make = tiny.mlp_config if method in ON_ANY_NET else tiny.train_config
+    with pytest.raises(ValueError, match="batch_size = 1" + (" leaves no other image to mix with" if method in MIXES else "")):
+        tiny.program(make(method, batch_size=1))
+
+
 def test_a_method_sees_the_second_cue_only_if_it_says_so(method):
     program, _ = trained(method)
     assert ("bias" in program.arrays) == bool(tiny.METHODS[method].reads_bias)

@@ -61,6 +61,7 @@ def _make(config: Config, info: Info, network: Any, optim: Optim) -> Method:
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
         coin_key, partner_key, weight_key, dropout_key, noise_key = jax.random.split(key, 5)
         image, own = batch["image"], batch["label"]
+        pairs.check_size(len(own))
         partner, found = partners(partner_key, own, batch["bias"], jax.random.bernoulli(coin_key, config.p_sel))
         weight = jnp.where(found, pairs.weights(weight_key, config.alpha, found.shape), 1.0)
         other, of_image = own[partner], weight[:, None, None, None]

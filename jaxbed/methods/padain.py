@@ -10,7 +10,10 @@ Differs from the published code: the coin and the permutation are drawn for the 
 import dataclasses
 from typing import Any, ClassVar
 
-from jaxbed.method import Info, Method, from_net
+import jax
+
+from jaxbed import pairs
+from jaxbed.method import Info, Method, PyTree, from_net
 from jaxbed.models import resnet, style
 from jaxbed.optim import Optim
 
@@ -28,6 +31,9 @@ class Config:
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
         network = net.make(info.classes, norm=style.permuted_norm)
-        return from_net(
-            network, optim.transform(info), optim.hparams(), lambda key, image: {"swaps": style.draw_swaps(network, self.p, image, key)}
-        )
+
+        def draw(key: jax.Array, image: jax.Array) -> dict[str, PyTree]:
+            pairs.check_size(len(image))
+            return {"swaps": style.draw_swaps(network, self.p, image, key)}
+
+        return from_net(network, optim.transform(info), optim.hparams(), draw)

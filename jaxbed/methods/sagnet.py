@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxbed import losses
+from jaxbed import losses, pairs
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.models import resnet, style
 from jaxbed.optim import Optim, only
@@ -93,8 +93,8 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
         style_key, weight_key, content_key, *dropout = jax.random.split(key, 6)
         size = batch["label"].shape[0]
-        order, weight = jax.random.permutation(style_key, size), jax.random.uniform(weight_key, (size,))
-        other = jax.random.permutation(content_key, size)
+        order, weight = pairs.partners(style_key, size), jax.random.uniform(weight_key, (size,))
+        other = pairs.partners(content_key, size)
         mixers = {
             "trunk": lambda image: image,
             "content": lambda maps: style.randomize_style(maps, order, weight),
