@@ -18,7 +18,7 @@ import pytest
 import tiny
 from commands import JAXBED, ROOT, TRAIN, assert_refused, command, options
 
-from jaxbed import config, evaluate, lock, log, main, metrics, parallel, train, variants
+from jaxbed import config, evaluate, launch, lock, log, main, metrics, parallel, train, variants
 
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
 ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
@@ -403,6 +403,31 @@ def test_eval_gives_deleted_answers_again_to_the_last_bit(home, workdir):
 def test_eval_of_a_run_without_an_epoch_is_refused(home, workdir):
     shutil.rmtree(workdir / "checkpoints")
     assert_refused(command(home, *JAXBED, "eval", workdir), "no finished epoch", "train first")
+
+
+def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path):
+    """Three do not divide a batch of 16: two share it, one is idle, and that is said."""
+    three = {"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}
+    automatic = ("--config=config.py", "--config.mesh.seed=0", "--config.mesh.data=0", f"--workdir={tmp_path / 'run'}")
+    done = command(home, *TRAIN, *automatic, **three)
+    assert done.returncode == 0 and "1 of 3 devices stay idle" in done.stdout, done.stderr
+    before = bytes_below(tmp_path / "run" / "responses")
+    shutil.rmtree(tmp_path / "run" / "responses")
+    done = command(home, *JAXBED, "eval", tmp_path / "run", **three)
+    assert done.returncode == 0, done.stderr
+    assert bytes_below(tmp_path / "run" / "responses").keys() == before.keys()
+
+
+def test_a_cut_last_line_of_a_log_is_no_obstacle(home, tmp_path):
+    workdir = tmp_path / "run"
+    assert command(home, *TRAIN, "--config=config.py", f"--workdir={workdir}").returncode == 0
+    path = workdir / "log.jsonl"
+    whole = path.read_text()
+    path.write_text(whole + whole.splitlines()[-1][:20])
+    assert not launch.died(workdir)
+    assert command(home, *TRAIN, "--config=config.py", f"--workdir={workdir}").returncode == 0
+    added = path.read_text()[len(whole) + 21 :]
+    assert path.read_text()[len(whole) + 20] == "\n" and all(json.loads(line)["kind"] for line in added.splitlines())
 
 
 def test_eval_of_a_damaged_epoch_is_refused_by_name(home, workdir):

@@ -1,12 +1,18 @@
 """BiasEnsemble, JTT, DFR and SoftCon: numbers computed by hand, and losses written down a second time."""
 
 import functools
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import dfr_exact
 
 from jaxbed import losses
 from jaxbed.method import Info
@@ -200,6 +206,21 @@ def test_a_step_of_dfr_by_hand(normalised):
     moved = jax.tree.map(lambda a, b: np.asarray(a - b), after.params, before.params)["retrained"]["linear"]
     np.testing.assert_allclose(moved["kernel"], -0.1 * (standard.T @ error / SIZE + 0.01 * np.sign(kernel)), atol=2e-5)
     np.testing.assert_allclose(moved["bias"], -0.1 * error.mean(0), atol=2e-6)  # which has no penalty
+
+
+def test_the_exact_minimiser_of_dfrs_loss_cannot_be_improved():
+    """Where a weight is 0 the gradient is at most l1, elsewhere it is l1 against its sign (Karush, Kuhn and Tucker)."""
+    rng = np.random.default_rng(0)
+    found, label, l1 = rng.normal(size=(60, 7)), rng.integers(0, 3, 60), 0.03
+    weight = rng.uniform(size=60)
+    weight /= weight.sum()
+    kernel, bias = dfr_exact.minimise(found, label, weight, l1, 3)
+    error = weight[:, None] * (np.exp(dfr_exact.log_probabilities((kernel, bias), found)) - np.eye(3)[label])
+    gradient = found.T @ error
+    np.testing.assert_allclose(error.sum(0), 0, atol=1e-8)
+    zero = kernel == 0
+    assert zero.any() and not zero.all() and (np.abs(gradient[zero]) <= l1 + 1e-8).all()
+    np.testing.assert_allclose(gradient[~zero], -l1 * np.sign(kernel[~zero]), atol=1e-7)
 
 
 def test_nothing_but_the_new_head_moves_even_where_weights_decay():
