@@ -134,8 +134,8 @@ def _may_change(cfg: Any, path: str = "") -> list[str]:
     """Dotted names of the fields that the dataclasses of a configuration name in MAY_CHANGE."""
     if not dataclasses.is_dataclass(cfg):
         return []
-    free = [f"{path}{name}" for name in getattr(cfg, "MAY_CHANGE", ())]
-    return free + [name for f in dataclasses.fields(cfg) for name in _may_change(getattr(cfg, f.name), f"{path}{f.name}.")]
+    own = [f"{path}{name}" for name in getattr(cfg, "MAY_CHANGE", ())]
+    return own + [name for f in dataclasses.fields(cfg) for name in _may_change(getattr(cfg, f.name), f"{path}{f.name}.")]
 
 
 def save(cfg: Train, path: pathlib.Path) -> None:

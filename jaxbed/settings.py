@@ -5,6 +5,7 @@ from typing import Any
 
 MAY_CHANGE = "may_change"  # beside the fields of a run: dotted names of those on which nothing that was trained depends
 SEEDS = ("seeds", "first_seed")
+SHOWN = 80  # characters of a value
 # The same of configurations that were saved without that list, on data sets of this package.
 BEFORE = ("mesh", "eval", "save")
 BEFORE_OF_DATA = (
@@ -19,7 +20,12 @@ def differences(one: Any, other: Any, but: Collection[str] = (), path: str = "")
         fields = {key: f"{path}.{key}".lstrip(".") for key in {**one, **other}}
         found = [differences(one.get(key), other.get(key), but, field) for key, field in fields.items() if field not in but]
         return [line for lines in found for line in lines]
-    return [] if one == other else [f"{path}: {one} / {other}"]
+    return [] if one == other else [f"{path}: {_cut(one)} / {_cut(other)}"]
+
+
+def _cut(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
 def free(*trees: dict) -> set[str]:

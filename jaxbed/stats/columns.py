@@ -55,9 +55,9 @@ def tidy(frame: "pd.DataFrame", asked: dict[str, str], source: str) -> "pd.DataF
     chosen = choose(header, asked, source)
     separator, notes = frame.attrs.get("separator", ","), []
     if comments := frame.attrs.get("comments"):
-        notes.append(f"{source}: {len(comments)} comment line(s) are skipped, the first is line {comments[0]}")
+        notes.append(f"{len(comments)} comment line(s) are skipped, the first is line {comments[0]}")
     if synonyms := [f"{own} as {name}" for name, own in chosen.items() if names.key(own) not in map(names.key, (name, *EXPECTED))]:
-        notes.append(f"{source}: read column {', '.join(synonyms)}")
+        notes.append(f"read column {', '.join(synonyms)}")
     wide = _wide(chosen, header)
     if wide:
         out = _long(frame[header], chosen, wide, source, notes, separator)
@@ -143,9 +143,10 @@ def _long(frame: "pd.DataFrame", chosen: dict[str, str], across: str, source: st
             raise ValueError(f"{source}: {kind} {names.quoted(found[0])} looks like a summary of the others; delete it from the table")
     same = frame[list(chosen.values())].set_axis(list(chosen), axis=1)
     out = pd.concat([same.assign(**{across: str(name), "metric": "accuracy", "value": frame[name]}) for name in scores])
-    out["value"] = numbers.read(out["value"], "value", source, notes, label="score", separator=separator)
-    notes.append(
-        f"{source}: read as a wide table, one row per {down}, one column per {across} ({names.listed(scores)})"
-        + ("" if "run" in chosen else "; its scores are run 1 of each")
-    )
+    layout = f"a wide table, one row per {down}, one column per {across} ({names.listed(scores)})"
+    try:
+        out["value"] = numbers.read(out["value"], "value", source, notes, label="score", separator=separator)
+    except ValueError as error:
+        raise ValueError(f"{error}. Without the columns {NEEDED} the file is read as {layout}; --columns names columns") from error
+    notes.insert(0, f"read as {layout}" + ("" if "run" in chosen else "; its scores are run 1 of each"))
     return (out if "run" in chosen else out.assign(run=1))[out["value"].notna()]

@@ -83,10 +83,10 @@ def _columns(reader: Iterator[list[str]], header: list[str], path: Path) -> tupl
             continue
         if len(row) != width:
             if len(row) < width or any(row[width:]):
-                raise ValueError(
-                    f"{path}: line {reader.line_num} has {len(row)} fields, the header {width}: {names.quoted(','.join(row))}; "
-                    "write 73.6, not 73,6, and put names that hold the separator in quotation marks"
-                )
+                text = ",".join(row)
+                hint = "write 73.6, not 73,6, and put names that hold the separator in quotation marks"
+                hint = "is a quotation mark open?" if "\n" in text else hint if len(row) > width else "give all of them"
+                raise ValueError(f"{path}: line {reader.line_num} has {len(row)} fields, the header {width}: {names.quoted(text)}; {hint}")
             row = row[:width]
         lines.append(reader.line_num)
         for column, text in zip(columns, row, strict=True):
@@ -145,10 +145,7 @@ def _lines(file: TextIO, path: Path, comments: dict[int, str]) -> Iterator[str]:
     """The lines; empty ones in place of comments, which are added to `comments` by number."""
     for number, line in enumerate(file, 1):
         if "\0" in line:
-            raise ValueError(
-                f"{path}: line {number} holds NUL bytes: the file is damaged, no text, or UTF-16 without a byte-order mark. If so, convert "
-                f"it: {_conversion(path, 'utf-16-le')}"
-            )
+            raise ValueError(f"{path}: line {number} holds NUL bytes: {_with_nul_bytes(path)}")
         if line.lstrip()[:1] == "#":
             comments[number] = names.cut(line.strip())
             yield "\n"
@@ -186,12 +183,23 @@ def _refuse_json(line: str, lines: Iterator[str], path: Path) -> None:
 def _not_text(path: Path, error: UnicodeDecodeError) -> str:
     with _opener(path).open(path, "rb") as file:
         content = file.read()
+    if b"\0" in content:
+        return f"the file holds NUL bytes: {_with_nul_bytes(path)}"
     encoding = next((name for name in ("cp1252", "latin-1") if _decodes(content, name)), "latin-1")
     byte = f"byte 0x{error.object[error.start]:02x}"
     return (
         f"the file is not UTF-8 ({byte}); spreadsheets on Windows write {encoding}. Save it as UTF-8, or convert it: "
         f"{_conversion(path, encoding)}. If names look wrong then, it was another encoding"
     )
+
+
+def _with_nul_bytes(path: Path) -> str:
+    with _opener(path).open(path, "rb") as file:
+        start = file.read(1000)
+    for encoding, zeros in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):
+        if zeros.count(0) > len(zeros) / 2:
+            return f"it is UTF-16 without a byte-order mark. Save it as UTF-8, or convert it: {_conversion(path, encoding)}"
+    return "it is damaged, or no text; write it again, as CSV in UTF-8"
 
 
 def _decodes(content: bytes, encoding: str) -> bool:

@@ -34,7 +34,7 @@ def read(given: "pd.Series", name: str, source: str, notes: list[str], label: st
     texts = [str(text).strip() for text in texts]
     values, label = [_number(text) for text in texts], label or name
     if None in values:
-        values, problem = _as_people_write(texts, name, label, separator, source, notes)
+        values, problem = _as_people_write(texts, name, label, separator, notes)
         if problem is not None:
             bad, text = problem
             line = f"{given.index.name} {given.index[(places == bad).argmax()]}"
@@ -51,7 +51,7 @@ def _number(text: str) -> float | None:
 
 
 def _as_people_write(
-    texts: list[str], name: str, label: str, separator: str, source: str, notes: list[str]
+    texts: list[str], name: str, label: str, separator: str, notes: list[str]
 ) -> tuple[list[float], tuple[int, str] | None]:
     """The numbers, and the place of the first text that is none with what is wrong."""
     plain = [text.replace("−", "-").strip("$ \t\xa0") for text in texts]
@@ -80,11 +80,11 @@ def _as_people_write(
     if percent and all(abs(values[place]) <= 1 for place in known):
         return [], (percent[0], "and all others are at most 1 %, which tables would take for fractions; write 0.004 for 0.4 %")
     if percent:
-        notes.append(f"{source}: {label} has percent signs; its numbers are read as percent")
+        notes.append(f"{label} has percent signs; its numbers are read as percent")
     if commas:
-        notes.append(f"{source}: commas in {label} are decimal commas ({names.quoted(texts[commas[0]])} is {values[commas[0]]:g})")
+        notes.append(f"commas in {label} are decimal commas ({names.quoted(texts[commas[0]])} is {values[commas[0]]:g})")
     if spread:
-        notes.append(f"{source}: {label} has {len(spread)} values like {names.quoted(texts[spread[0]])}; what follows ± is not used")
+        notes.append(f"{label} has texts like {names.quoted(texts[spread[0]])}; what follows ± is not used")
     return values, None
 
 

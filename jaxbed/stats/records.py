@@ -57,9 +57,8 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
     path = Path(path)
     if path.is_dir():
         frame, source = trained_on.read(path)
-        found = check(frame, str(path))
-        found.attrs["notes"] += source["notes"]
-        return Part(path, found, source)
+        frame.attrs["notes"] = source["notes"]
+        return Part(path, check(frame, str(path)), source)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file or directory; give a jaxbed workdir or a CSV of scores")
     if path.suffix.lower() in (".parquet", ".pq"):
@@ -169,7 +168,7 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     _refuse_duplicates(out, source)
     _refuse_mixed_epochs(out, source)
     out = out.reset_index(drop=True)
-    out.attrs = {"unused": unused, "notes": notes}
+    out.attrs = {"unused": unused, "notes": [f"{source}: {'; '.join(notes)}"] if notes else []}
     return out
 
 

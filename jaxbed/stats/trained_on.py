@@ -37,10 +37,14 @@ def read(path: Path) -> "tuple[pd.DataFrame, dict]":
         variants = sorted(str(place.parent.parent) for place in path.glob("*/responses/sets.json"))
         cure = f"give the folders of its variants: {' '.join(variants)}" if variants else f"run: jaxbed eval {path}"
         raise FileNotFoundError(f"{path} holds the variants of a sweep, and no responses of its own: {cure}")
-    frame = metrics.scores(path)
+    try:
+        frame = metrics.scores(path)
+    except KeyError as error:
+        place = path / "responses" / "sets.json"
+        raise ValueError(f"{place} is damaged ({error} is missing): {_cure(place)}") from error
     config, about = config or {}, about or {}
     strays = metrics.strays(path) if about else []
-    notes = [f"{path}/responses: not read, since answers are named EPOCH.npz: {names.listed(strays)}"] if strays else []
+    notes = [f"not read, since answers are named EPOCH.npz: {names.listed(f'responses/{name}' for name in strays)}"] if strays else []
     runs = sorted(set(zip(frame["algorithm"], frame["run"].tolist(), strict=True)))
     return frame, {
         "path": str(path),
@@ -75,7 +79,7 @@ def refuse_other_settings(sources: Sequence[Mapping]) -> None:
                 more = f" and {len(found) - 3} more" if len(found) > 3 else ""
                 raise ValueError(
                     f"{there['path']} and {here['path']} are runs of one algorithm, {here['algorithm']!r}, with other settings (first / "
-                    f"second): {'; '.join(names.cut(line) for line in found[:3])}{more}. Their mean would be of no algorithm. Give one "
+                    f"second): {'; '.join(found[:3])}{more}. Their mean would be of no algorithm. Give one "
                     f"another name, --rename {other}, or train both alike"
                 )
 
