@@ -210,6 +210,21 @@ def test_runs_of_one_name_that_were_decided_otherwise_are_refused(tmp_path, caps
     assert "evaluated by.test: argmax / sixteen_mean_prob" in stats(capsys, first, second)[1]
 
 
+def test_runs_that_start_from_runs_of_other_seeds_are_runs_of_one_algorithm(tmp_path, capsys):
+    """As InfoDrop's fine-tuning with further seeds: what they start from must have been trained alike."""
+    origins = [configured(write(tmp_path / name, "start"), optim={"lr": lr}) for name, lr in (("one", 0.1), ("two", 0.1), ("three", 0.2))]
+    first, second, third = (
+        configured(write(tmp_path / name, "erm", seeds=(place, place + 1)), init_from=f"{origins[place // 2]}:5")
+        for place, name in ((0, "a"), (2, "b"), (4, "c"))
+    )
+    assert stats(capsys, first, second)[0] == 0
+    assert "init_from: optim.lr: 0.1 / 0.2" in stats(capsys, first, third)[1]
+    configured(second, init_from=f"{origins[1]}:6")
+    assert "init_from: epoch: 5 / 6" in stats(capsys, first, second)[1]
+    configured(second, init_from="weights.pth")
+    assert f"init_from: {origins[0]}:5 / weights.pth" in stats(capsys, first, second)[1]
+
+
 def test_variants_of_a_sweep_are_algorithms_of_their_own(tmp_path, capsys):
     cfg = dataclasses.replace(tiny.train_config(seeds=2), name="erm", sweep=("optim.lr=0.1,0.01",))
     paths = []

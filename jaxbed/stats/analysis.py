@@ -59,7 +59,7 @@ def analyse(
     """
     check(options)
     unused = [*frame.attrs.get("unused_columns", []), *(roles.attrs.get("unused_columns", []) if roles is not None else [])]
-    warnings = [_warning("UNUSED_COLUMNS", f"columns not used: {', '.join(unused)}")] if unused else []
+    warnings = [_warning("UNUSED_COLUMNS", f"columns not used: {names.listed(unused, most=400)}")] if unused else []
     warnings += [_warning("READ_AS", note) for note in frame.attrs.get("notes", [])]
     sources = frame.attrs.get("sources", [])
     frame, excluded = records.exclude(frame.copy(deep=False), options.exclude)
@@ -67,7 +67,7 @@ def analyse(
     trained = {}
     if roles is not None:
         strange = role_file.unknown(roles, frame)
-        warnings += [_warning("UNKNOWN_ROLES", f"the roles name what the scores do not: {', '.join(strange)}")] if strange else []
+        warnings += [_warning("UNKNOWN_ROLES", f"the roles name what the scores do not: {names.listed(strange)}")] if strange else []
         frame, trained = role_file.apply(frame, roles), role_file.training_data(roles, frame["algorithm"].unique())
     chance = {} if roles is None else roles.set_index("dataset")["chance"].dropna().to_dict()
     frame, failed = failures.apply(frame, options.missing, chance)
@@ -209,19 +209,14 @@ def _datasets(frame: "pd.DataFrame", options: Options) -> list[str]:
     metric, text = options.metric, options.datasets
     rows = _of(frame, options)
     if rows.empty:
-        raise ValueError(f"--metric {metric}: not recorded; there are {', '.join(sorted(frame['metric'].unique()))}")
+        raise ValueError(f"--metric {metric}: not recorded; there are {names.listed(sorted(frame['metric'].unique()))}")
     if text in ("all", "strict"):
         tested = rows.loc[rows["role"] != "val", "dataset"].unique().tolist()
         if not tested:
             raise ValueError(f"{metric} was recorded on validation splits only; evaluate a test set, or name the split with --datasets")
         return tested
     known = rows["dataset"].unique().tolist()
-    asked = {name: names.find(name, known) for name in map(str.strip, text.split(",")) if name}
-    strange = [name for name, found in asked.items() if found is None]
-    if strange or not asked:
-        choice = names.choice(strange[0] if strange else "", known)
-        raise ValueError(f"--datasets {text}: no {metric} on {names.listed(map(repr, strange)) if strange else 'nothing'}; {choice}")
-    return list(dict.fromkeys(asked.values()))
+    return names.find_each(text.split(","), known, f"--datasets {text}: no {metric} on")
 
 
 def _strict(selected: "pd.DataFrame", trained: dict, findings: list[dict]) -> list[str]:

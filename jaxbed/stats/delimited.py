@@ -66,7 +66,9 @@ def read(path: Path) -> "pd.DataFrame":
         raise ValueError(f"{path}: not readable as CSV ({error}); is a quotation mark open?") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: {_not_text(path, error)}") from error
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        if getattr(error, "errno", None) is not None:  # of the file itself, which has a message of its own
+            raise
         raise ValueError(f"{path}: cannot be unpacked ({error}): it is damaged or cut short; copy it again") from error
     named = _named(header, columns, numbers, path)
     frame = pd.DataFrame(named, index=pd.Index(numbers, name="line"))

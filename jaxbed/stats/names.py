@@ -50,6 +50,15 @@ def find(asked: str, known: Iterable[str]) -> str | None:
     return asked if asked in known else alike[0] if len(alike) == 1 else None
 
 
+def find_each(asked: Iterable[str], known: Sequence[str], message: str) -> list[str]:
+    """The known names that are meant, each once. Raises ValueError, beginning with `message`, where one or all are not there."""
+    found = {name: find(name, known) for name in map(clean, asked) if name}
+    strange = [name for name, own in found.items() if own is None]
+    if strange or not found:
+        raise ValueError(f"{message} {listed(map(repr, strange)) or 'nothing'}; {choice(''.join(strange[:1]), known)}")
+    return list(dict.fromkeys(found.values()))
+
+
 def choice(asked: str, known: Iterable[str]) -> str:
     """'did you mean erm? there are erm, lff', for a message about a name that is not known."""
     known = list(map(str, known))
@@ -69,10 +78,10 @@ def quoted(text: object) -> str:
     return repr(cut(text))
 
 
-def listed(names: Iterable[object]) -> str:
-    """'a, b, c and 4 more': at least one, then as many as SHOWN characters hold."""
+def listed(names: Iterable[object], most: int = SHOWN) -> str:
+    """'a, b, c and 4 more': at least one, then as many as `most` characters hold."""
     names = list(map(cut, names))
-    count = next((count for count in range(len(names), 1, -1) if len(", ".join(names[:count])) <= SHOWN), 1)
+    count = next((count for count in range(len(names), 1, -1) if len(", ".join(names[:count])) <= most), 1)
     return ", ".join(names[:count]) + (f" and {len(names) - count} more" if len(names) > count else "")
 
 

@@ -258,7 +258,7 @@ def exclude(frame: "pd.DataFrame", texts: Sequence[str]) -> "tuple[pd.DataFrame,
             raise ValueError(f"--exclude {text}: {listed!r} is no list of run numbers; write e.g. {name}:{have[0]},{have[-1]}") from None
         absent = [run for run in runs if run not in have]
         if absent:
-            raise ValueError(f"--exclude {text}: {name!r} has no run {absent[0]}; it has {', '.join(map(str, have))}")
+            raise ValueError(f"--exclude {text}: {name!r} has no run {absent[0]}; it has {names.listed(have)}")
         frame = frame[~((frame["algorithm"] == name) & frame["run"].isin(runs))]
         left_out.append({"algorithm": name, "runs": runs})
     if frame.empty:

@@ -69,7 +69,7 @@ def refuse_other_settings(sources: Sequence[Mapping]) -> None:
                 continue
             shared = [name for name in there["datasets"] if name in here["datasets"]]
             both = there["settings"], here["settings"]
-            found = settings.differences(*both, {"name", *settings.SEEDS, *settings.free(*both)})
+            found = _differences(*both)
             if not shared and any(line.startswith("data") for line in found):
                 continue
             found += settings.differences(*({"evaluated by": _decisions(source, shared)} for source in (there, here)))
@@ -82,6 +82,24 @@ def refuse_other_settings(sources: Sequence[Mapping]) -> None:
                     f"second): {'; '.join(found[:3])}{more}. Their mean would be of no algorithm. Give one "
                     f"another name, --rename {other}, or train both alike"
                 )
+
+
+def _differences(one: dict, other: dict) -> list[str]:
+    """Where the settings differ. Runs of other seeds start from other workdirs (init_from), whose settings are compared instead."""
+    origins, but = (_origin(one), _origin(other)), {"name", *settings.SEEDS, *settings.free(one, other)}
+    if not all(origins):
+        return settings.differences(one, other, but)
+    found = settings.differences(*origins, {"name", *settings.SEEDS, *settings.free(*origins)})
+    return settings.differences(one, other, but | {"init_from"}) + [f"init_from: {line}" for line in found]
+
+
+def _origin(config: dict) -> dict | None:
+    """The settings of the workdir that a run started from, with the epoch; None where it started from none that is there."""
+    asked = config.get("init_from") or ""
+    folder, _, epoch = asked.rpartition(":")
+    place = Path(folder) if epoch.isdigit() else Path(asked)
+    origin = _json(place / "config.json", "name") if asked else None
+    return origin and {**origin, "epoch": epoch if epoch.isdigit() else "last"}
 
 
 def _decisions(source: Mapping, shared: Iterable[str]) -> dict:
