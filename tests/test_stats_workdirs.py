@@ -162,7 +162,7 @@ def test_runs_of_one_name_with_other_settings_are_refused(tmp_path, capsys, old,
     first, second = saved(tmp_path / "a", (0, 1), old=old), saved(tmp_path / "b", (2, 3), **changed)
     code, text = stats(capsys, first, second)
     assert code == 2 and f"{first} and {second} are runs of one algorithm, 'erm', with other settings" in text and words in text
-    cure = shlex.split(text.partition("another name, ")[2].partition(", or train both alike")[0])
+    cure = shlex.split(text.partition("another name, ")[2].partition(", or train both with")[0])
     assert cure[0] == "--rename" and stats(capsys, first, second, *cure)[0] == 0
     third = saved(tmp_path / "c", (0, 1), name="lff", **changed)
     assert stats(capsys, first, third)[0] == 0  # algorithms may differ
@@ -331,6 +331,7 @@ def test_workdirs_are_identified_by_configuration_and_code(tmp_path, capsys):
     first, second = write(tmp_path / "top" / "lr=1", "erm"), write(tmp_path / "two", "lff")
     code = {"commit": "ab" * 20, "source": "cd" * 8, "versions": {"jaxbed": "1", "jax": "2"}}
     lines = [json.dumps({"kind": "header", **code}), json.dumps({"kind": "header", **code, "source": "ef" * 8}), '{"kind": "header", "so']
+    (tmp_path / "top" / "config.json").write_text(json.dumps({"name": "erm", "sweep": ["optim.lr=1"]}))
     (tmp_path / "top" / "log.jsonl").write_text("\n".join(lines))  # of all variants
     out = tmp_path / "out"
     assert stats(capsys, first, second, "--out", out)[0] == 0

@@ -125,7 +125,7 @@ def _wide(chosen: dict[str, str], header: Sequence[str]) -> str:
     The first column of a wide table names the dataset of each row, or the algorithm; all that are not recognised hold scores.
     """
     others = {"algorithm": "dataset", "dataset": "algorithm"}
-    first = next((name for name, own in chosen.items() if own == header[0]), "")
+    first = next((name for name, own in chosen.items() if [own] == header[:1]), "")
     plain = not {"accuracy", "value", "metric", others.get(first)} & set(chosen)
     scores = [name for name in header if name not in chosen.values()]
     known = {names.key(name) for name in OTHER_TABLES} & set(map(names.key, scores))

@@ -68,13 +68,17 @@ def _known(parts: list, roles: "pd.DataFrame | None", table: "pd.DataFrame | Non
 
 def _by_kind(known: list[tuple], parts: list[records.Part]) -> dict[str, list[str]]:
     found = {kind: list(dict.fromkeys(name for its, name, _ in known if its == kind)) for kind in names.KINDS}
-    paths = [str(part.path) for part in parts if part.source]
-    return found | {"workdir": [*paths, *(f"./{path}" for path in paths)]}
+    return found | {"workdir": [form for part in parts if part.source for form in _forms(part.path)]}
+
+
+def _forms(path: Path) -> tuple[str, ...]:
+    """How a path may be written; the last ones are no names of algorithms."""
+    return str(path), f"{path}/", f"./{path}"
 
 
 def _renamed(part: records.Part, new: dict[str, dict[str, str]]) -> records.Part:
     """With the new names; `source["renamed"]` maps them, by kind, to those of the workdir's files."""
-    of_path = new["workdir"].get(str(part.path), new["workdir"].get(f"./{part.path}"))
+    of_path = next((new["workdir"][form] for form in _forms(part.path) if form in new["workdir"]), None)
     algorithms = {name: of_path for name in part.frame["algorithm"].unique()} if of_path else new["algorithm"]
     both = {"algorithm": algorithms, "dataset": new["dataset"]}
     if not any(both.values()):
@@ -95,17 +99,18 @@ def _renamed(part: records.Part, new: dict[str, dict[str, str]]) -> records.Part
 
 
 def identity(path: Path, what: str) -> dict:
-    """What identifies an input, for stats.json: path, what it is and its SHA-256.
+    """Path, kind and SHA-256 of an input, for stats.json.
 
-    Of a workdir the SHA-256 is that of config.json, and `code` lists what its log says that trained it, once for each kind: commit of the
-    user's checkout, digest of the package, versions.
+    Of a workdir the SHA-256 is that of config.json, and `code` lists the code versions that its log records, each once: commit of the
+    user's checkout, digest of the package, versions of packages. Variants share the log of the folder above.
     """
     if what != "workdir":
         return {"path": str(path), "what": what, "sha256": _sha256(path)}
     config = path / "config.json"
-    log = next((place for place in (path / "log.jsonl", path.parent / "log.jsonl") if place.is_file()), None)
-    code = _code(log) if log else []
-    return {"path": str(path), "what": what, "sha256": _sha256(config) if config.is_file() else None, "code": code}
+    above = [path.parent] if (path.parent / "config.json").is_file() else []
+    log = next((folder / "log.jsonl" for folder in (path, *above) if (folder / "log.jsonl").is_file()), None)
+    sha256 = _sha256(config) if config.is_file() else None
+    return {"path": str(path), "what": what, "sha256": sha256, "code": _code(log) if log else []}
 
 
 def section(files: list[dict]) -> "Section":
@@ -119,15 +124,15 @@ def section(files: list[dict]) -> "Section":
             "input": file["path"],
             "what": file["what"] + (" (config.json)" if file["what"] == "workdir" else ""),
             "SHA-256": file["sha256"],
-            "code": "; ".join(_told(code) for code in file.get("code", [])) or None,
+            "code": "; ".join(_words(code) for code in file.get("code", [])) or None,
         }
         for file in files
     ]
-    text = "What the scores were read from. Of a workdir: the digest of its config.json, and the code that its log says trained it."
+    text = "The files that were read. For a workdir: the SHA-256 of its config.json, and the code versions that its log records."
     return html.Section("Inputs", [text], [("Inputs", pd.DataFrame(rows))], [])
 
 
-def _told(code: dict) -> str:
+def _words(code: dict) -> str:
     versions = code["versions"] or {}
     return f"commit {code['commit'] or 'not recorded'}, source {code['source']}, " + ", ".join(
         f"{name} {versions[name]}" for name in ("jaxbed", "jax") if name in versions

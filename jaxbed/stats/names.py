@@ -68,14 +68,16 @@ def choice(asked: str, known: Iterable[str]) -> str:
 
 
 def cut(text: object) -> str:
-    """The text, at most SHOWN characters of it."""
+    """The text, at most SHOWN characters of it; invisible ones as Python writes them."""
     text = str(text)
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    text = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def quoted(text: object) -> str:
-    """'text' as Python writes it, so that invisible characters show, cut."""
-    return repr(cut(text))
+    """'text', cut."""
+    text = str(text)
+    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
 
 
 def listed(names: Iterable[object], most: int = SHOWN) -> str:

@@ -104,9 +104,11 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     try:
-        return pd.read_parquet(path)
+        return pd.read_parquet(path).rename(columns=str)
     except ImportError as error:
         raise ValueError(f"{path}: reading Parquet needs pyarrow; `pip install pyarrow`, or save the scores as CSV") from error
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: not readable as Parquet ({names.cut(error)}); copy it again, or save the scores as CSV") from error
 
 
 def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":

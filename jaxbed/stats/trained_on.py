@@ -79,8 +79,8 @@ def refuse_other_settings(sources: Sequence[Mapping]) -> None:
                 more = f" and {len(found) - 3} more" if len(found) > 3 else ""
                 raise ValueError(
                     f"{there['path']} and {here['path']} are runs of one algorithm, {here['algorithm']!r}, with other settings (first / "
-                    f"second): {'; '.join(found[:3])}{more}. Their mean would be of no algorithm. Give one "
-                    f"another name, --rename {other}, or train both alike"
+                    f"second): {'; '.join(found[:3])}{more}. Averaging them would mix two algorithms. Give one of them another name, "
+                    f"--rename {other}, or train both with the same settings"
                 )
 
 
