@@ -178,16 +178,37 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: run: jaxbed eval {workdir}")
     try:
-        images = delimited.read(path)
-        chosen = {name: names.find(name, images.columns) for name in ("name", "label", "cue")}
-        if lost := [name for name, own in chosen.items() if own is None]:
-            raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(images.columns)}")
-        label, cue = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", 0), ("cue", -1)))
+        name, label, cue = _as_written(path) or _as_saved_again(path)
     except ValueError as error:
         raise ValueError(f"{error}; {cure}") from error
-    if facts.get("images", digest(images[chosen["name"]], label, cue)) != digest(images[chosen["name"]], label, cue):
+    if "images" in facts and facts["images"] != digest(name, label, cue):
         raise ValueError(f"{path} lists other images, or in another order, than sets.json tells; {cure}")
     return label, cue
+
+
+def _as_written(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarray] | None:
+    """Names, labels and cues of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
+    with path.open("rb") as file:
+        if file.readline() != b"name,label,cue\n":
+            return None
+    try:
+        images = pd.read_csv(path, dtype={"name": str}, keep_default_na=False)
+    except ValueError:
+        return None
+    whole = isinstance(images.index, pd.RangeIndex) and all(images[column].dtype == np.int64 for column in ("label", "cue"))
+    if not whole or (images["label"] < 0).any() or (images["cue"] < -1).any():
+        return None
+    return images["name"], images["label"].to_numpy(), images["cue"].to_numpy()
+
+
+def _as_saved_again(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarray]:
+    """The same of a table that a spreadsheet saved: other separators, order of columns and ways to write numbers."""
+    images = delimited.read(path)
+    chosen = {name: names.find(name, images.columns) for name in ("name", "label", "cue")}
+    if lost := [name for name, own in chosen.items() if own is None]:
+        raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(images.columns)}")
+    label, cue = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", 0), ("cue", -1)))
+    return images[chosen["name"]], label, cue
 
 
 def digest(names: Iterable[str], label: np.ndarray, cue: np.ndarray) -> str:
