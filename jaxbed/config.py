@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
+from jaxbed.settings import MAY_CHANGE, differences, free
 
 
 @dataclasses.dataclass
@@ -147,17 +148,22 @@ def _class(tree: dict) -> type | None:
     return kind if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None
 
 
-def _binding(tree: Any) -> Any:
-    """A configuration as dictionaries, without what may change."""
-    if not isinstance(tree, dict):
-        return tree
-    free = getattr(_class(tree), "MAY_CHANGE", ()) if "is" in tree else ()
-    return {key: _binding(value) for key, value in tree.items() if key not in free}
+def saved(cfg: Train) -> dict:
+    """What config.json holds: the configuration, and the fields that MAY_CHANGE, so that it tells so without its classes."""
+    return {**to_dict(cfg), MAY_CHANGE: _may_change(cfg)}
+
+
+def _may_change(cfg: Any, path: str = "") -> list[str]:
+    """Dotted names of the fields that the dataclasses of a configuration name in MAY_CHANGE."""
+    if not dataclasses.is_dataclass(cfg):
+        return []
+    own = [f"{path}{name}" for name in getattr(cfg, "MAY_CHANGE", ())]
+    return own + [name for f in dataclasses.fields(cfg) for name in _may_change(getattr(cfg, f.name), f"{path}{f.name}.")]
 
 
 def save(cfg: Train, path: pathlib.Path) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(to_dict(cfg), indent=2) + "\n")
+    partial.write_text(json.dumps(saved(cfg), indent=2) + "\n")
     os.replace(partial, path)
 
 
@@ -166,10 +172,10 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
     check(cfg)
     path = workdir / "config.json"
     if path.is_file():
-        there, here = read(path), json.loads(json.dumps(to_dict(cfg)))
+        there, here = read(path), json.loads(json.dumps(saved(cfg)))
         if there == here:
             return
-        found = differences(_binding(there), _binding(here))
+        found = differences(there, here, free(there, here))
         if found and (workdir / "checkpoints").is_dir():
             cure = "Take another --workdir, or delete it"
             if [line.partition(":")[0] for line in found] == ["epochs"]:
@@ -184,7 +190,9 @@ def load(workdir: pathlib.Path) -> Train:
     path = pathlib.Path(workdir) / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: {workdir} is no workdir of a run (python -m jaxbed.main makes one)")
-    return from_dict(read(path))
+    tree = read(path)
+    tree.pop(MAY_CHANGE, None)
+    return from_dict(tree)
 
 
 def read(path: pathlib.Path) -> dict:
@@ -196,11 +204,3 @@ def read(path: pathlib.Path) -> dict:
     if not isinstance(tree, dict):
         raise ValueError(f"{path} is damaged: it holds no configuration. Restore it, or take another workdir")
     return tree
-
-
-def differences(one: Any, other: Any, path: str = "") -> list[str]:
-    """Where two configurations as dictionaries differ, as "optim.lr: 0.1 / 0.2"."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        found = [differences(one.get(key), other.get(key), f"{path}.{key}".lstrip(".")) for key in {**one, **other}]
-        return [line for lines in found for line in lines]
-    return [] if one == other else [f"{path}: {one} / {other}"]

@@ -8,6 +8,7 @@ import json
 import pathlib
 import platform
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -51,7 +52,7 @@ class Log:
         self.write("message", text=text)
 
     def header(self, cfg: config.Train, variants: list[Variant]) -> None:
-        """What one must know to repeat the run: command, versions, devices, source, configuration, facts of the data."""
+        """What one must know to repeat the run: command, versions, devices, source, commit, configuration, facts of the data."""
         devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
         self.write(
             "header",
@@ -60,6 +61,7 @@ class Log:
             versions={name: version(name) for name in PACKAGES},
             devices=devices,
             source=source_hash(),
+            commit=commit(pathlib.Path.cwd()),
             config=config.to_dict(cfg),
             data=[{"name": v.source.name, **v.source.facts} for v in variants],
         )
@@ -194,6 +196,16 @@ def source_hash() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def commit(folder: pathlib.Path) -> str | None:
+    """The commit of the git checkout that holds `folder`, ending in -dirty where files differ from it; None without checkout or git."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
 
 
 def peak_memory_bytes() -> int:

@@ -532,6 +532,20 @@ def test_a_run_goes_on_with_other_settings_that_it_was_not_trained_by(tmp_path, 
         config.claim(dataclasses.replace(now, data=dataclasses.replace(now.data, stored_px=300)), tmp_path)
 
 
+def test_a_run_of_a_version_that_did_not_save_what_may_change_goes_on(tmp_path):
+    former = tiny.train_config(data=imagenet.Config(train="here"))
+    config.save(former, tmp_path / "config.json")
+    tree = json.loads((tmp_path / "config.json").read_text())
+    assert {"mesh", "data.train"} < set(tree.pop("may_change"))
+    (tmp_path / "config.json").write_text(json.dumps(tree))
+    (tmp_path / "checkpoints").mkdir()
+    assert config.load(tmp_path) == former
+    config.claim(dataclasses.replace(former, data=imagenet.Config(train="elsewhere")), tmp_path)
+    assert "may_change" in json.loads((tmp_path / "config.json").read_text())
+    with pytest.raises(ValueError, match=r"optim\.lr: 0\.05 / 0\.5"):
+        config.claim(dataclasses.replace(former, optim=dataclasses.replace(former.optim, lr=0.5)), tmp_path)
+
+
 def test_a_workdir_is_claimed_once_and_for_the_same_settings(tmp_path):
     cfg = tiny.train_config()
     config.claim(cfg, tmp_path / "a" / "b")

@@ -499,3 +499,15 @@ def test_a_finished_training_knows_when_its_last_epoch_is_missing(home, workdir,
         assert "epochs" in str(error) and "2" in str(error)
     else:
         assert (workdir / "responses" / "val" / "2.npz").is_file()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_commit_of_a_checkout_is_known(tmp_path):
+    assert log.commit(tmp_path) is None
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=n@example.org"]
+    (tmp_path / "file").write_text("1")
+    for arguments in (["init", "-q"], ["add", "file"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *arguments], check=True)
+    clean = log.commit(tmp_path)
+    (tmp_path / "file").write_text("2")
+    assert len(clean) == 40 and log.commit(tmp_path) == f"{clean}-dirty"

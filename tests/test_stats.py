@@ -290,9 +290,9 @@ def test_scores_without_epochs_pass_unchanged():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("algorithm,run,accuracy\nx,1,0.5\n", "column 'dataset' is missing, found algorithm, run, value, metric; needed are"),
+        ("algorithm,run,accuracy\nx,1,0.5\n", "column 'dataset' is missing, found algorithm, run, accuracy; needed are"),
         ("algorithm,run,dataset,accuracy\nx,1,A,0.5\nx,1,A,0.6\n", r"1 repeated row\(s\), first accuracy of 'x' run 1 on 'A'"),
-        ("algorithm,run,dataset,accuracy\nx,1,A,high\n", "value 'high' in line 2 is not a number"),
+        ("algorithm,run,dataset,accuracy\nx,1,A,high\n", "accuracy 'high' in line 2 is not a number"),
         (
             "algorithm,run,dataset,accuracy\nx,1,A,0.5\nx,2,A,inf\n",
             "accuracy of 'x' run 2 on 'A' is inf in line 3; only finite .* 'diverged'",
@@ -477,11 +477,11 @@ def test_verdicts(tmp_path, capsys, scores, arguments, sentence):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--exclude", "erm:1"], "--exclude erm:1: no algorithm 'erm'; there are ERM, tw_in, best"),
+        (["--exclude", "lff:1"], "--exclude lff:1: no algorithm 'lff'; there are ERM, tw_in, best"),
         (["--exclude", "ERM:9"], "'ERM' has no run 9; it has 1, 2, 3"),
         (["--exclude", "ERM:a"], "'a' is no list of run numbers; write e.g. ERM:1,3"),
         (["--datasets", "A,Z"], "no accuracy on 'Z'; there are A, B"),
-        (["--baseline", "erm"], "--baseline erm: no such algorithm; there are ERM, tw_in, best"),
+        (["--baseline", "lff"], "--baseline lff: no such algorithm; there are ERM, tw_in, best"),
         (["--select", "best"], "unknown selection rule 'best'; allowed are"),
         (["--alpha", "5"], "--alpha 5 is no error rate"),
     ],

@@ -1,36 +1,61 @@
 """Workdirs as `jaxbed stats` meets them: trained on other data, damaged, swept."""
 
+import dataclasses
+import hashlib
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 
+from jaxbed import config, metrics, variants
+from jaxbed.data import colored_mnist
+from jaxbed.methods import lff
+from jaxbed.models import mlp
 from jaxbed.stats import main, records, trained_on
 
 FACTS = {"name": "colored_mnist", "cue": "colour", "conflicting_percent": 1.0, "data_seed": 0}
 
 
-def write(path: Path, algorithm: str, data: dict | None = None, sets: tuple[str, ...] = ("test",), sweep: tuple[str, ...] = ()) -> Path:
-    """A workdir of two seeds and ten images."""
+def write(
+    path: Path,
+    algorithm: str,
+    data: dict | None = None,
+    sets: tuple[str, ...] = ("test",),
+    sweep: tuple[str, ...] = (),
+    seeds: tuple[int, ...] = (0, 1),
+    **settings: object,
+) -> Path:
+    """A workdir of some seeds and ten images; `settings` are further ones of its config.json."""
     (path / "responses").mkdir(parents=True)
-    (path / "config.json").write_text(json.dumps({"name": algorithm, "sweep": sweep}))
+    (path / "config.json").write_text(json.dumps({"name": algorithm, "sweep": sweep, **settings}))
     about = {"data": data or FACTS, "classes": ["a", "b"], "sets": {name: {"role": "ood", "decision": "argmax"} for name in sets}}
     (path / "responses" / "sets.json").write_text(json.dumps(about))
     for name in sets:
         (path / "responses" / name).mkdir()
         label = np.arange(10) % 2
         pd.DataFrame({"name": label, "label": label, "cue": label}).to_csv(path / "responses" / name / "images.csv", index=False)
-        right = np.random.default_rng(len(algorithm)).random((2, 10)) < 0.7
-        np.savez(path / "responses" / name / "1.npz", response=np.where(right, label, 1 - label), seeds=[0, 1], alive=[True, True])
+        right = np.random.default_rng(len(algorithm)).random((len(seeds), 10)) < 0.7
+        alive = [True] * len(seeds)
+        np.savez(path / "responses" / name / "1.npz", response=np.where(right, label, 1 - label), seeds=seeds, alive=alive)
     return path
+
+
+def stats(capsys, *arguments: object) -> tuple[int, str]:
+    """Exit code and text, without line breaks, of `jaxbed stats`."""
+    code = main.main([*map(str, arguments), "--select", "last", "--permutations", "100"])
+    out, err = capsys.readouterr()
+    assert (code == 0) == bool(out) == (not err) and code in (0, 2)
+    return code, " ".join((out + err).split())
 
 
 def warned(capsys, *arguments: object) -> list[str]:
     """The warnings MIXED_TRAINING_DATA of `jaxbed stats`."""
-    assert main.main([*map(str, arguments), "--select", "last", "--permutations", "100"]) == 0
-    text = " ".join(capsys.readouterr().out.split())  # without line breaks
+    code, text = stats(capsys, *arguments)
+    assert code == 0
     return [part for part in text.split("warning ") if part.startswith("MIXED_TRAINING_DATA")]
 
 
@@ -102,3 +127,217 @@ def test_a_sweep_without_responses_is_to_be_evaluated(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"name": "erm", "sweep": ["data.conflicting_percent=1,5"]}))
     with pytest.raises(FileNotFoundError, match="no responses of its own: run: jaxbed eval"):
         records.load([tmp_path])
+
+
+# Runs of one algorithm
+
+
+def saved(path: Path, seeds: tuple[int, ...], name: str = "erm", old: bool = False, **changed: object) -> Path:
+    """The workdir of a real configuration with other fields, "optim__lr" for optim.lr; `old`: as versions before saved it."""
+    cfg = dataclasses.replace(tiny.train_config(data=colored_mnist.Config()), name=name, seeds=len(seeds), first_seed=seeds[0])
+    for field, value in changed.items():
+        part, _, own = field.partition("__")
+        cfg = dataclasses.replace(cfg, **{part: dataclasses.replace(getattr(cfg, part), **{own: value}) if own else value})
+    write(path, name, seeds=seeds)
+    config.save(cfg, path / "config.json")
+    if old:
+        tree = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({name: value for name, value in tree.items() if name != "may_change"}))
+    return path
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"optim__lr": 1e-4}, "optim.lr: 0.05 / 0.0001"),
+        ({"epochs": 77}, "epochs: "),
+        ({"net": mlp.Config((4,))}, "net.is: jaxbed.models.resnet:Config / jaxbed.models.mlp:Config"),
+        ({"method": lff.Config()}, "method.is: "),
+        ({"data__conflicting_percent": 5.0}, "data.conflicting_percent: 1.0 / 5.0"),
+        ({"init_from": "weights.pth"}, "init_from: / weights.pth"),
+    ],
+)
+def test_runs_of_one_name_with_other_settings_are_refused(tmp_path, capsys, old, changed, words):
+    first, second = saved(tmp_path / "a", (0, 1), old=old), saved(tmp_path / "b", (2, 3), **changed)
+    code, text = stats(capsys, first, second)
+    assert code == 2 and f"{first} and {second} are runs of one algorithm, 'erm', with other settings" in text and words in text
+    cure = shlex.split(text.partition("another name, ")[2].partition(", or train both with")[0])
+    assert cure[0] == "--rename" and stats(capsys, first, second, *cure)[0] == 0
+    third = saved(tmp_path / "c", (0, 1), name="lff", **changed)
+    assert stats(capsys, first, third)[0] == 0  # algorithms may differ
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_runs_of_one_name_may_differ_in_what_no_training_depends_on(tmp_path, capsys, old):
+    first = saved(tmp_path / "a", (0, 1), old=old)
+    second = saved(
+        tmp_path / "b", (2, 3, 4), old=old, data__dir="/elsewhere", eval__batch_size=7, mesh__within="map", save__resume_every_minutes=1.0
+    )
+    code, text = stats(capsys, first, second)
+    assert code == 0 and "warning READ_AS" not in text
+    assert stats(capsys, first, saved(tmp_path / "new", (5,), data__dir="/elsewhere"))[0] == 0  # an old one and a new one
+
+
+def configured(path: Path, **settings: object) -> Path:
+    tree = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**tree, **settings}))
+    return path
+
+
+def test_what_is_free_in_a_users_own_class_is_free(tmp_path, capsys):
+    first, second, third = (write(tmp_path / name, "erm", seeds=(place, place + 1)) for place, name in ((0, "a"), (2, "b"), (4, "c")))
+    configured(first, data={"is": "own.data:Config", "folder": "a"}, may_change=["data.folder"])
+    configured(second, data={"is": "own.data:Config", "folder": "b"}, may_change=["data.folder"])
+    configured(third, data={"is": "own.data:Config", "folder": "b", "size": 3}, may_change=["data.folder"])
+    assert stats(capsys, first, second)[0] == 0
+    assert "data.size: None / 3" in stats(capsys, first, third)[1]
+
+
+def test_one_algorithm_on_other_data_may_have_other_settings_where_no_test_set_is_shared(tmp_path, capsys):
+    first = configured(write(tmp_path / "a", "erm", seeds=(0, 1), sets=("edge",)), data={"of": "one"}, optim={"lr": 0.1})
+    second = configured(write(tmp_path / "b", "erm", seeds=(2, 3), sets=("sketch",)), data={"of": "two"}, optim={"lr": 0.01})
+    third = configured(write(tmp_path / "c", "erm", seeds=(4, 5), sets=("edge",)), data={"of": "two"}, optim={"lr": 0.1})
+    assert stats(capsys, first, second, "--missing", "drop")[0] == 0
+    assert "data.of: one / two" in stats(capsys, first, third)[1]
+
+
+def test_runs_of_one_name_that_were_decided_otherwise_are_refused(tmp_path, capsys):
+    first, second = write(tmp_path / "a", "erm", seeds=(0, 1)), write(tmp_path / "b", "erm", seeds=(2, 3))
+    about = json.loads((second / "responses" / "sets.json").read_text())
+    about["sets"]["test"]["decision"] = "sixteen_mean_prob"
+    (second / "responses" / "sets.json").write_text(json.dumps(about))
+    assert "evaluated by.test: argmax / sixteen_mean_prob" in stats(capsys, first, second)[1]
+
+
+def test_runs_that_start_from_runs_of_other_seeds_are_runs_of_one_algorithm(tmp_path, capsys):
+    """As InfoDrop's fine-tuning with further seeds: what they start from must have been trained alike."""
+    origins = [configured(write(tmp_path / name, "start"), optim={"lr": lr}) for name, lr in (("one", 0.1), ("two", 0.1), ("three", 0.2))]
+    first, second, third = (
+        configured(write(tmp_path / name, "erm", seeds=(place, place + 1)), init_from=f"{origins[place // 2]}:5")
+        for place, name in ((0, "a"), (2, "b"), (4, "c"))
+    )
+    assert stats(capsys, first, second)[0] == 0
+    assert "init_from: optim.lr: 0.1 / 0.2" in stats(capsys, first, third)[1]
+    configured(second, init_from=f"{origins[1]}:6")
+    assert "init_from: epoch: 5 / 6" in stats(capsys, first, second)[1]
+    configured(second, init_from="weights.pth")
+    assert f"init_from: {origins[0]}:5 / weights.pth" in stats(capsys, first, second)[1]
+
+
+def test_variants_of_a_sweep_are_algorithms_of_their_own(tmp_path, capsys):
+    cfg = dataclasses.replace(tiny.train_config(seeds=2), name="erm", sweep=("optim.lr=0.1,0.01",))
+    paths = []
+    for name, own, _ in variants.combine(cfg):
+        paths.append(write(tmp_path / name, own.name))
+        config.save(own, paths[-1] / "config.json")
+    assert stats(capsys, *paths)[0] == 0
+    code, text = stats(capsys, *paths, *("--rename", "erm lr=0.01=erm lr=0.1"))
+    assert code == 2 and "run 0 of 'erm lr=0.1' is also in" in text
+
+
+def test_renamed_workdirs_keep_their_confusions(tmp_path, capsys):
+    first = write(tmp_path / "a", "erm", seeds=(0, 1), optim={"lr": 1})
+    second = write(tmp_path / "b", "erm", seeds=(2, 3), optim={"lr": 2})
+    out = tmp_path / "out"
+    assert stats(capsys, first, second, "--rename", f"{second}=slow", "--rename", "test=colours", "--out", out)[0] == 0
+    counted = pd.read_csv(out / "confusions.csv")
+    assert counted.groupby(["algorithm", "dataset", "run"])["images"].sum().to_dict() == {
+        ("erm", "colours", 0): 10,
+        ("erm", "colours", 1): 10,
+        ("slow", "colours", 2): 10,
+        ("slow", "colours", 3): 10,
+    }
+
+
+# Files in and about a workdir
+
+
+def test_other_files_among_the_answers_are_reported_and_not_read(tmp_path, capsys):
+    workdir = write(tmp_path / "run", "erm")
+    answers = workdir / "responses" / "test" / "1.npz"
+    before = stats(capsys, workdir)
+    names = ["._1.npz", "1 (1).npz", "1.sync-conflict-2026.npz", "01.npz", "１.npz", ".DS_Store"]
+    for name in names:
+        (answers.parent / name).write_bytes(answers.read_bytes()[: 0 if name.startswith(".") else None])
+    (answers.parent / "2.npz").mkdir()
+    (answers.parent / "3.1234.partial").write_bytes(b"")  # an evaluation is under way
+    (workdir / "responses" / "sets (1).json").write_text("{")
+    code, text = stats(capsys, workdir)
+    assert code == 0 and text.count("warning READ_AS") == 1 and text.partition(" warning READ_AS")[0] in before[1]
+    assert "not read, since answers are named EPOCH.npz: responses/sets (1).json" in text
+    assert "partial" not in text
+    assert sorted(metrics.strays(workdir)) == sorted(["sets (1).json", "test/2.npz", *(f"test/{name}" for name in names)])
+
+
+IMAGES = "name,label,cue\n" + "".join(f"i{place},{place % 2},{place % 3 - 1}\n" for place in range(10))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        IMAGES.replace(",", ";"),
+        "\ufeff" + IMAGES.replace("\n", "\r\n"),
+        IMAGES.replace(",0", ",0.0").replace(",1", ",1.0"),
+        IMAGES.replace(",", ";").replace(";0", ";0,0").replace(";1", ";1,00"),
+        "\n".join(",".join(reversed(line.split(","))) for line in IMAGES.splitlines()),
+        "\n".join(",".join(f'"{cell}"' for cell in line.split(",")) for line in IMAGES.splitlines()),
+        "\n".join(f"{line},," for line in IMAGES.splitlines()) + "\n,,,,\n",
+        IMAGES.replace("name,label,cue", "Name,Label,Cue"),
+    ],
+)
+def test_a_table_of_images_that_a_spreadsheet_saved_again_gives_the_same_scores(tmp_path, capsys, text):
+    workdir = write(tmp_path / "run", "erm")
+    path = workdir / "responses" / "test" / "images.csv"
+    path.write_text(IMAGES, encoding="utf-8", newline="")
+    plain = stats(capsys, workdir)
+    path.write_text(text, encoding="utf-8", newline="")
+    assert plain[0] == 0 and stats(capsys, workdir) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (IMAGES.replace("i3,1", "i3,1.5"), "label '1.5' in line 5 is not the number of a class"),
+        (IMAGES.replace("i3,1", "i3,bird"), "label 'bird' in line 5 is not a number"),
+        (IMAGES.replace("i3,1", "i3,"), "label '' in line 5 is not the number of a class"),
+        (IMAGES.replace("i3,1", "i3,-1"), "label '-1' in line 5 is not the number of a class"),
+        (IMAGES.replace("i3,1,-1", "i3,1,-2"), "cue '-2' in line 5 is not the number of a class"),
+        (IMAGES.replace("label", "class"), "column 'label' is missing, found name, class, cue"),
+        ("", "the file is empty"),
+        (IMAGES.replace("i3,1,-1\n", ""), "answers 10 images, and images.csv lists 9"),
+    ],
+)
+def test_a_table_of_images_with_other_labels_is_refused_with_the_cure(tmp_path, capsys, text, message):
+    workdir = write(tmp_path / "run", "erm")
+    path = workdir / "responses" / "test" / "images.csv"
+    path.write_text(text)
+    code, found = stats(capsys, workdir)
+    assert code == 2 and message in found and f"jaxbed eval {workdir}" in found and str(path.parent) in found
+
+
+def test_a_table_of_images_in_another_order_is_refused_where_the_order_is_known(tmp_path, capsys):
+    workdir = write(tmp_path / "run", "erm")
+    path, sets = workdir / "responses" / "test" / "images.csv", workdir / "responses" / "sets.json"
+    about, images = json.loads(sets.read_text()), pd.read_csv(path)
+    about["sets"]["test"]["images"] = metrics.digest(map(str, images["name"]), images["label"].to_numpy(), images["cue"].to_numpy())
+    sets.write_text(json.dumps(about))
+    assert stats(capsys, workdir)[0] == 0
+    images.sort_values("label").to_csv(path, index=False)
+    assert "lists other images, or in another order, than sets.json tells; to write it anew: jaxbed eval" in stats(capsys, workdir)[1]
+
+
+def test_workdirs_are_identified_by_configuration_and_code(tmp_path, capsys):
+    first, second = write(tmp_path / "top" / "lr=1", "erm"), write(tmp_path / "two", "lff")
+    code = {"commit": "ab" * 20, "source": "cd" * 8, "versions": {"jaxbed": "1", "jax": "2"}}
+    lines = [json.dumps({"kind": "header", **code}), json.dumps({"kind": "header", **code, "source": "ef" * 8}), '{"kind": "header", "so']
+    (tmp_path / "top" / "config.json").write_text(json.dumps({"name": "erm", "sweep": ["optim.lr=1"]}))
+    (tmp_path / "top" / "log.jsonl").write_text("\n".join(lines))  # of all variants
+    out = tmp_path / "out"
+    assert stats(capsys, first, second, "--out", out)[0] == 0
+    found, page = json.loads((out / "stats.json").read_text())["files"], (out / "report.html").read_text()
+    assert [file["sha256"] for file in found] == [
+        hashlib.sha256((path / "config.json").read_bytes()).hexdigest() for path in (first, second)
+    ]
+    assert found[0]["code"] == [code, {**code, "source": "ef" * 8}] and found[1]["code"] == []
+    assert "ab" * 20 in page and "ef" * 8 in page and found[1]["sha256"] in page

@@ -3,8 +3,11 @@
     jaxbed stats WORKDIR... [--select best_val] [--baseline erm] [--out DIR]
     jaxbed stats scores.csv [--exclude pAdaIN:2,5] [--datasets strict --roles roles.csv] [--question these-datasets] [--out DIR]
 
+inputs                    everything that is given, under one set of names; what identifies each file
 records, roles            files -> one tidy frame, checked; what the datasets are
-trained_on                workdirs -> scores, and facts of the data they were trained on
+delimited, columns        text files -> cells; which column is which, wide tables
+names, numbers            one spelling for each name; numbers as people write them
+trained_on                workdirs -> scores, and how their runs were trained
 criteria, select          one epoch (or a mean of several) for every run, by a named rule
 failures, missing_cells   runs that failed, cells that nobody measured
 audit, printed, scales    can the scores be what they are said to be?

@@ -10,6 +10,7 @@ from jaxbed.stats import (
     choices,
     failures,
     missing_cells,
+    names,
     new_datasets,
     paper,
     ranks,
@@ -58,14 +59,15 @@ def analyse(
     """
     check(options)
     unused = [*frame.attrs.get("unused_columns", []), *(roles.attrs.get("unused_columns", []) if roles is not None else [])]
-    warnings = [_warning("UNUSED_COLUMNS", f"columns not used: {', '.join(unused)}")] if unused else []
+    warnings = [_warning("UNUSED_COLUMNS", f"columns not used: {names.listed(unused, most=400)}")] if unused else []
+    warnings += [_warning("READ_AS", note) for note in frame.attrs.get("notes", [])]
     sources = frame.attrs.get("sources", [])
     frame, excluded = records.exclude(frame.copy(deep=False), options.exclude)
     frame.attrs = {}  # which pandas copies, all in depth, into whatever is made of the frame
     trained = {}
     if roles is not None:
         strange = role_file.unknown(roles, frame)
-        warnings += [_warning("UNKNOWN_ROLES", f"the roles name what the scores do not: {', '.join(strange)}")] if strange else []
+        warnings += [_warning("UNKNOWN_ROLES", f"the roles name what the scores do not: {names.listed(strange)}")] if strange else []
         frame, trained = role_file.apply(frame, roles), role_file.training_data(roles, frame["algorithm"].unique())
     chance = {} if roles is None else roles.set_index("dataset")["chance"].dropna().to_dict()
     frame, failed = failures.apply(frame, options.missing, chance)
@@ -98,10 +100,10 @@ def analyse(
     whole, lost = _complete(full, wanted, options)
     warnings += lost
     n, m = full.shape[0], len(whole)
-    if options.baseline is not None and options.baseline not in full.index:
-        raise ValueError(f"--baseline {options.baseline}: no such algorithm; there are {', '.join(full.index)}")
-    guess = next((name for name in ("erm", "ERM") if name in full.index and n > 1), None)
-    options = options._replace(baseline=options.baseline or guess)
+    baseline = names.find(options.baseline or "erm", full.index)
+    if options.baseline is not None and baseline is None:
+        raise ValueError(f"--baseline {options.baseline}: no such algorithm; {names.choice(options.baseline, full.index)}")
+    options = options._replace(baseline=baseline if options.baseline or n > 1 else None)
     warnings += _relevant(findings, n, m, options.select)
 
     results = {
@@ -207,27 +209,23 @@ def _datasets(frame: "pd.DataFrame", options: Options) -> list[str]:
     metric, text = options.metric, options.datasets
     rows = _of(frame, options)
     if rows.empty:
-        raise ValueError(f"--metric {metric}: not recorded; there are {', '.join(sorted(frame['metric'].unique()))}")
+        raise ValueError(f"--metric {metric}: not recorded; there are {names.listed(sorted(frame['metric'].unique()))}")
     if text in ("all", "strict"):
-        names = rows.loc[rows["role"] != "val", "dataset"].unique().tolist()
-        if not names:
+        tested = rows.loc[rows["role"] != "val", "dataset"].unique().tolist()
+        if not tested:
             raise ValueError(f"{metric} was recorded on validation splits only; evaluate a test set, or name the split with --datasets")
-        return names
+        return tested
     known = rows["dataset"].unique().tolist()
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    strange = [name for name in names if name not in known]
-    if strange or not names:
-        raise ValueError(f"--datasets {text}: no {metric} on {', '.join(map(repr, strange)) or 'nothing'}; there are {', '.join(known)}")
-    return names
+    return names.find_each(text.split(","), known, f"--datasets {text}: no {metric} on")
 
 
 def _strict(selected: "pd.DataFrame", trained: dict, findings: list[dict]) -> list[str]:
     """Datasets that are shifted (where roles say so), nobody's training data, and on which no epoch was selected."""
     shifted = selected["role"] == "ood"
-    names = (selected[shifted] if shifted.any() else selected)["dataset"].unique().tolist()
+    known = (selected[shifted] if shifted.any() else selected)["dataset"].unique().tolist()
     own = {dataset for datasets in trained.values() for dataset in datasets}
     own |= {finding["dataset"] for finding in findings if finding["code"] == "VAL_IS_TEST"}
-    return [name for name in names if name not in own]
+    return [name for name in known if name not in own]
 
 
 def _complete(full: "pd.DataFrame", wanted: list[str], options: Options) -> tuple[list[str], list[dict]]:

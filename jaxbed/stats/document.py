@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import report, select, tables
+from jaxbed.stats import inputs, report, select, tables
 from jaxbed.stats.ranks import FEW_BLOCKS
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ def build(analysis: "Analysis", drawn: "Sequence[Figure]", facts: dict) -> "Docu
         sections += [_firmness(results, figures)]
     if analysis.chosen is not None:
         sections += [_epochs(analysis, figures)]
+    if facts.get("files"):
+        sections += [inputs.section(facts["files"])]
     told = {"command": report.command(facts, results["options"]), "seed": str(results["seed"])}
-    told |= {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in facts.items()}
+    told |= {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in facts.items() if name != "files"}
     told["versions"] = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     warnings = [{key: warning[key] for key in ("code", "text", "cure")} for warning in results["warnings"]]
     n, m = len(results["algorithms"]), len(results["datasets"])

@@ -2,52 +2,77 @@
 
 import json
 import math
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxbed.stats import paper, tables
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from jaxbed.stats.analysis import Analysis
 
 NAMES = ("stats.json", "scores.csv", "pairs.csv", "confusions.csv", "report.html")
+OPTIONAL = (Path("pairs.csv"), Path("tables/pairs.tex"), Path("confusions.csv"))  # left by an earlier call they would mislead
 
 
 def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
     """Writes everything into `out` and returns the paths. `facts`: how it came about (command, inputs), for stats.json and the page.
 
-    Without a test, files of pairs left by an earlier call are removed: they would belong to other scores.
+    Nothing is in `out` before all is made. Without a test, files of pairs left by an earlier call are removed: they would belong to other
+    scores.
     """
-    import pandas as pd
+    out = Path(out)
+    with tempfile.TemporaryDirectory() as folder:
+        made = [path.relative_to(folder) for path in _make(analysis, Path(folder), facts)]
+        for path in made:
+            (out / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(folder) / path, out / path)
+    for path in OPTIONAL:
+        if path not in made:
+            (out / path).unlink(missing_ok=True)
+    return [out / path for path in made]
 
+
+def _make(analysis: "Analysis", out: Path, facts: dict) -> list[Path]:
     from jaxbed.stats import document, figures, html
 
-    out, results = Path(out), analysis.results
+    results = analysis.results
     (out / "tables").mkdir(parents=True, exist_ok=True)
     _write_text(out / "stats.json", to_json({**facts, **results}))
     tables.to_csv(analysis.scores, out / "scores.csv")
     trained = {tuple(cell) for cell in results["in_distribution"]}
     _write_text(out / "tables" / "scores.tex", tables.to_latex(analysis.scores, lower=results["lower_is_better"], in_distribution=trained))
     written = [out / "stats.json", out / "scores.csv", out / "tables" / "scores.tex"]
-    for_pairs = [out / "pairs.csv", out / "tables" / "pairs.tex"]
-    if analysis.p is None:
-        for path in for_pairs:
-            path.unlink(missing_ok=True)
-    else:
+    if analysis.p is not None:
+        for_pairs = [out / "pairs.csv", out / "tables" / "pairs.tex"]
         tables.to_csv(analysis.pairs, for_pairs[0])
         _write_text(for_pairs[1], tables.pairs_to_latex(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None))
         written += for_pairs
-    (out / "confusions.csv").unlink(missing_ok=True)
-    if workdirs := [path for path in facts["input"] if Path(path).is_dir()]:
-        from jaxbed import metrics
-
-        found = pd.concat([metrics.confusions(path, analysis.selected) for path in workdirs], ignore_index=True)
-        tables.to_csv(found, out / "confusions.csv")
+    if workdirs := [file for file in facts.get("files", []) if file["what"] == "workdir"]:
+        tables.to_csv(_confusions(analysis.selected, workdirs), out / "confusions.csv")
         written.append(out / "confusions.csv")
     drawn = figures.draw(out, analysis)
     written += [path for figure in drawn for path in figure.files]
     _write_text(out / "report.html", html.page(document.build(analysis, drawn, facts)))
     return [*written, out / "report.html"]
+
+
+def _confusions(selected: "pd.DataFrame", workdirs: list[dict]) -> "pd.DataFrame":
+    """metrics.confusions of each workdir's own runs, by the names that they have here. `workdirs`: as inputs.read tells of them."""
+    import pandas as pd
+
+    from jaxbed import metrics
+
+    found = []
+    for workdir in workdirs:
+        own = pd.MultiIndex.from_frame(selected[["algorithm", "run"]]).isin([tuple(run) for run in workdir["runs"]])
+        rows, former = selected[own], workdir["renamed"]
+        part = metrics.confusions(workdir["path"], rows.assign(**{kind: rows[kind].replace(names) for kind, names in former.items()}))
+        found.append(part.replace({kind: {old: new for new, old in names.items()} for kind, names in former.items()}))
+    return pd.concat(found, ignore_index=True)
 
 
 def to_json(results: dict) -> str:

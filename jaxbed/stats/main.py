@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxbed.stats import analysis, files, options, records, report, roles
+from jaxbed.stats import analysis, files, inputs, options, report
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,20 +20,16 @@ def main(argv: Sequence[str]) -> int:
         options.check(asked)
         if paths.out:
             _check_output(Path(paths.out), [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))])
-        found = analysis.analyse(
-            records.load(paths.paths),
-            asked,
-            roles=roles.read(paths.roles) if paths.roles else None,
-            table=records.read_table(paths.table) if paths.table else None,
-            last=records.load([paths.last_scores]) if paths.last_scores else None,
-        )
-        inputs = {"input": [str(path) for path in paths.paths]}
-        inputs |= {name: getattr(paths, name) for name in ("roles", "table", "last_scores") if getattr(paths, name)}
-        written = files.write(found, paths.out, inputs) if paths.out else []
+        given = inputs.read(paths)
+        found = analysis.analyse(given.frame, asked, roles=given.roles, table=given.table, last=given.last)
+        text = report.to_text(found)
+        facts = {"input": [str(path) for path in paths.paths]}
+        facts |= {name: value for name in ("roles", "table", "last_scores", "rename", "columns") if (value := getattr(paths, name))}
+        written = files.write(found, paths.out, {**facts, "files": given.files}) if paths.out else []
     except (ValueError, OSError) as error:
         print(f"jaxbed stats: {error}", file=sys.stderr)
         return 2
-    print(report.to_text(found))
+    print(text)
     if written:
         print(f"\nwrote {len(written)} files: {paths.out}/report.html, stats.json, tables, figures")
     return 0

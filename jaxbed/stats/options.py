@@ -30,7 +30,7 @@ class Options(NamedTuple):
 
 
 def parse(argv: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """The options, and the paths: paths, roles, table, last_scores, out."""
+    """The options, and how inputs are read and where outputs go: paths, columns, rename, roles, table, last_scores, out."""
     arguments = _parser().parse_args(list(argv))
     values = {name: getattr(arguments, name) for name in Options._fields}
     return Options(**values | {"exclude": tuple(arguments.exclude)}), arguments
@@ -66,7 +66,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Which algorithm is really better? Score table, audit of the runs, tests, and how firm the answer is.",
     )
     add, default = parser.add_argument, Options()
-    add("paths", nargs="+", metavar="PATH", help="workdirs, or CSV/Parquet files with the columns algorithm,run,dataset,accuracy")
+    layout = "the columns algorithm,run,dataset,accuracy, or one row per dataset and one column per algorithm"
+    add("paths", nargs="+", metavar="PATH", help=f"workdirs, or CSV/Parquet files with {layout}")
+    add(
+        "--columns", action="append", default=[], metavar="COLUMN=NAME,...",
+        help="which columns of the files are algorithm, run, dataset, accuracy, ...; repeatable (default: by name and synonym)",
+    )  # fmt: skip
+    add(
+        "--rename", action="append", default=[], metavar="OLD=NEW",
+        help="another name for an algorithm, for a dataset, or for the algorithm of a workdir (its path); repeatable",
+    )  # fmt: skip
     add("--out", metavar="DIR", help="write report.html, stats.json, scores.csv, pairs.csv, tables, figures there (default: print only)")
     ask = parser.add_argument_group("the question")
     ask.add_argument(

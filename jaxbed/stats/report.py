@@ -88,6 +88,7 @@ def command(facts: dict, options: dict) -> str:
     from jaxbed.stats.options import Options
 
     named = [(name, facts[name]) for name in ("roles", "table", "last_scores") if name in facts]
+    named += [(name, text) for name in ("columns", "rename") for text in facts.get(name, [])]
     named += [("exclude", runs) for runs in options["exclude"]]
     for name, usual in Options()._asdict().items():
         if name not in ("exclude", *FLAGS) and options[name] not in (usual, None):

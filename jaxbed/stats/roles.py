@@ -12,9 +12,11 @@ trained_on  algorithms whose training data it is: names joined by ';', or 'all',
 chance      the score of guessing, in the unit of the scores, for --missing floor
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jaxbed.stats import delimited, names, numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,28 +29,23 @@ def read(path: str | Path) -> "pd.DataFrame":
 
     Raises ValueError for a missing or repeated dataset, no other column, an unknown role, or a size or chance that is no number.
     """
-    import pandas as pd
-
     from jaxbed.stats import records
 
-    raw = records.read_csv(Path(path))
+    raw = delimited.read(Path(path))
+    raw = raw.rename(columns={own: name for name in COLUMNS if (own := names.find(name, raw.columns))})
     known = [name for name in COLUMNS if name in raw.columns]
     if "dataset" not in known or len(known) < 2:
-        found = ", ".join(raw.columns)
+        found = names.listed(raw.columns)
         raise ValueError(f"{path}: roles need the column dataset and at least one of {', '.join(COLUMNS[1:])}; found {found}")
-    text = raw[known].apply(lambda column: column.str.strip()).reindex(columns=COLUMNS)
+    text = raw[known].apply(lambda column: column.map(names.clean)).reindex(columns=COLUMNS)
     text = text.where(text != "")
     if text["dataset"].isna().any() or not text["dataset"].is_unique:
-        raise ValueError(f"{path}: every line must name another dataset; found {', '.join(map(str, text['dataset']))}")
+        raise ValueError(f"{path}: every line must name another dataset; found {names.listed(text['dataset'])}")
     strange = text["role"].dropna()[~text["role"].dropna().isin(records.ROLES)]
     if len(strange):
         raise ValueError(f"{path}: role {strange.iloc[0]!r} in line {strange.index[0]} is not one of {', '.join(records.ROLES)}")
     for name in ("size", "chance"):
-        numbers = pd.to_numeric(text[name], errors="coerce")
-        bad = numbers.isna() & text[name].notna()
-        if bad.any():
-            raise ValueError(f"{path}: {name} {text[name][bad].iloc[0]!r} in line {bad.idxmax()} is not a number; write it like 160")
-        text[name] = numbers
+        text[name] = numbers.read(text[name], name, str(path), [], separator=raw.attrs["separator"])
     text.attrs["unused_columns"] = [f"{path}: {name}" for name in raw.columns if name not in COLUMNS]
     return text.reset_index(drop=True)
 
@@ -77,10 +74,33 @@ def training_data(roles: "pd.DataFrame", algorithms: Iterable[str]) -> dict[str,
     return found
 
 
+def algorithms(roles: "pd.DataFrame") -> list[str]:
+    """The algorithms that the file names, each once."""
+    return list(dict.fromkeys(name for text in roles["trained_on"].dropna() for name in _parse(text)[1]))
+
+
+def renamed(roles: "pd.DataFrame", algorithms: Mapping[str, str], datasets: Mapping[str, str]) -> "pd.DataFrame":
+    """With the new names of {old: new}. Raises ValueError where two datasets get one name."""
+    found = roles.assign(dataset=roles["dataset"].replace(datasets))
+    if not found["dataset"].is_unique:
+        name = found["dataset"][found["dataset"].duplicated()].iloc[0]
+        raise ValueError(f"--rename: the roles tell of two datasets that would both be {names.quoted(name)}; delete one of the two lines")
+
+    def trained_on(text: object) -> object:
+        if text != text:
+            return text
+        but, own = _parse(text)
+        listed = ";".join(algorithms.get(name, name) for name in own)
+        return (f"all except {listed}" if listed else "all") if but else listed
+
+    found["trained_on"] = found["trained_on"].map(trained_on)
+    found.attrs = roles.attrs
+    return found
+
+
 def unknown(roles: "pd.DataFrame", frame: "pd.DataFrame") -> list[str]:
     """Datasets and algorithms of the file that the scores do not have: misspelt, or not compared here."""
-    named = {name for text in roles["trained_on"].dropna() for name in _parse(text)[1]}
-    return sorted(set(roles["dataset"]) - set(frame["dataset"])) + sorted(named - set(frame["algorithm"]))
+    return sorted(set(roles["dataset"]) - set(frame["dataset"])) + sorted(set(algorithms(roles)) - set(frame["algorithm"]))
 
 
 def families(frame: "pd.DataFrame", datasets: Iterable[str]) -> dict[str, str]:

@@ -107,16 +107,16 @@ def to_text(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collec
 
 
 def counts_to_text(scores: "pd.DataFrame") -> str:
-    """Runs per cell for a terminal."""
+    """Runs per cell for a terminal; "-" where there is none."""
     counts = _grid(scores, "n")
-    body = [[str(row), *(str(int(count)) for count in counts.loc[row])] for row in counts.index]
+    body = [[str(row), *("-" if count != count else str(int(count)) for count in counts.loc[row])] for row in counts.index]
     return align([["runs per cell", *map(str, counts.columns)], *body])
 
 
 def to_latex(scores: "pd.DataFrame", decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
     """A booktabs tabular of mean ± std, algorithms in rows, the best of each dataset in bold, and all that print alike.
 
-    Fractions are shown in percent (see `scale`). The std is left out where a cell has one run.
+    Fractions are shown in percent (see `scale`). The std is left out where a cell has one run; a cell without runs is a dash.
     Cells (algorithm, dataset) that are `in_distribution` are underlined and never bold, their datasets have a dagger. Rounded half to even.
     """
     means, spreads = _printed(scores, decimals), _spreads(scores, decimals)
@@ -127,10 +127,10 @@ def to_latex(scores: "pd.DataFrame", decimals: int = 1, lower: bool = False, in_
     for row in means.index:
         cells = [escape(row)]
         for column in means.columns:
-            text = means.loc[row, column]
+            text = means.loc[row, column] or "--"
             text = rf"\textbf{{{text}}}" if best.loc[row, column] else text
             text += rf" $\pm$ {spreads.loc[row, column]}" if spreads.loc[row, column] else ""
-            cells.append(rf"\underline{{{text}}}" if text and (row, column) in in_distribution else text)
+            cells.append(rf"\underline{{{text}}}" if text != "--" and (row, column) in in_distribution else text)
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 

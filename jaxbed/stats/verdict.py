@@ -39,6 +39,7 @@ CURES = {
     "PAPER_DF": "For checking published tables only.",
     "PERFECT_AGREEMENT": "Quote the exact p.",
     "POOL": "Fix the set of algorithms beforehand, or judge the pair by Wilcoxon or the signed-rank posterior in pairs.csv.",
+    "READ_AS": "If something else was meant, name columns with --columns, or correct the file.",
     "SMALL_GROUP": "Use --select ac_smooth:5 or ac_lower, or validate on more images.",
     "TABLE_MISMATCH": "Ask which runs the table averages.",
     "TIED_SELECTION": "A larger validation split ties less; --ties first and last show how much it matters.",

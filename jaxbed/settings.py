@@ -1,0 +1,39 @@
+"""Saved configurations, as dictionaries: in which settings do two runs differ? Knows neither JAX nor the classes they were made of."""
+
+from collections.abc import Collection
+from typing import Any
+
+MAY_CHANGE = "may_change"  # beside the fields of a run: dotted names of those on which nothing that was trained depends
+SEEDS = ("seeds", "first_seed")
+SHOWN = 80  # characters of a value
+# The same of configurations that were saved without that list, on data sets of this package.
+BEFORE = ("mesh", "eval", "save")
+BEFORE_OF_DATA = (
+    *("dir", "resident_gib", "threads", "train", "more", "val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette"),
+    *("cue_conflict", "sketch", "cae", "edsr", "decision", "zoom", "resize_px"),
+)
+
+
+def differences(one: Any, other: Any, but: Collection[str] = (), path: str = "") -> list[str]:
+    """Where two configurations differ, as "optim.lr: 0.1 / 0.2". `but`: dotted names that are not compared."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        fields = {key: f"{path}.{key}".lstrip(".") for key in {**one, **other}}
+        found = [differences(one.get(key), other.get(key), but, field) for key, field in fields.items() if field not in but]
+        return [line for lines in found for line in lines]
+    return [] if one == other else [f"{path}: {_cut(one)} / {_cut(other)}"]
+
+
+def _cut(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def free(*trees: dict) -> set[str]:
+    """Dotted names of all fields that do not bind the runs of these configurations."""
+    return {MAY_CHANGE, *(name for tree in trees for name in tree.get(MAY_CHANGE, _before(tree)))}
+
+
+def _before(tree: dict) -> list[str]:
+    data = tree.get("data")
+    own = isinstance(data, dict) and str(data.get("is")).startswith("jaxbed.data.")
+    return [*BEFORE, *(f"{path}.{name}" for path in ("data", "data.of") for name in BEFORE_OF_DATA if own)]

@@ -1,0 +1,131 @@
+"""Names of algorithms, datasets, metrics and families: one spelling for each, which one is meant, and how messages quote them."""
+
+import difflib
+import re
+import shlex
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+LONGEST = 200  # characters of a name
+SHOWN = 80  # characters that a message quotes of anything
+INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, line and paragraph separators
+JOINERS = "\u200c\u200d"  # format characters that some scripts are spelled with
+SIGN = re.compile(r"(?:^|(?<=[=(,:\[])|(?<=\de))-(?=\.?\d)")  # a minus in front of a number tells numbers apart
+KINDS = ("algorithm", "dataset")  # that can be renamed
+
+
+def clean(name: str) -> str:
+    """The name in Unicode's composed form (NFC), without spaces around it."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
+def fault(name: str) -> str:
+    """What is wrong with a name, in words; empty if nothing is."""
+    if len(name) > LONGEST:
+        return f"has {len(name):,} characters, at most {LONGEST} are allowed; is a quotation mark open?"
+    for letter in name:
+        if unicodedata.category(letter) in INVISIBLE and letter not in JOINERS:
+            return (
+                f"holds an invisible character (U+{ord(letter):04X}, {unicodedata.name(letter, 'a control character').lower()}); delete it"
+            )
+    return ""
+
+
+def key(name: str) -> str:
+    """Equal for names that differ only in case, spaces, `_`, `-`, invisible characters or Unicode form.
+
+    Minus signs of numbers (lr=-1, 1e-4) and the gap between two numbers (1_1 is not 11) count.
+    """
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    text = "".join("-" if letter == "−" or unicodedata.category(letter) == "Pd" else letter for letter in text)
+    text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
+    text = re.sub(r"(?<=\d)[\s_-]+(?=\d)", "\x1f", SIGN.sub("−", text))
+    return re.sub(r"[ \t\r\n\f\v\xa0_-]+", "", text) or name
+
+
+def find(asked: str, known: Iterable[str]) -> str | None:
+    """The known name that is meant: itself, or the only one with the same key; None if there is none."""
+    known, asked = list(known), clean(asked)
+    alike = [name for name in known if key(name) == key(asked)]
+    return asked if asked in known else alike[0] if len(alike) == 1 else None
+
+
+def find_each(asked: Iterable[str], known: Sequence[str], message: str) -> list[str]:
+    """The known names that are meant, each once. Raises ValueError, beginning with `message`, where one or all are not there."""
+    found = {name: find(name, known) for name in map(clean, asked) if name}
+    strange = [name for name, own in found.items() if own is None]
+    if strange or not found:
+        raise ValueError(f"{message} {listed(map(repr, strange)) or 'nothing'}; {choice(''.join(strange[:1]), known)}")
+    return list(dict.fromkeys(found.values()))
+
+
+def choice(asked: str, known: Iterable[str]) -> str:
+    """'did you mean erm? there are erm, lff', for a message about a name that is not known."""
+    known = list(map(str, known))
+    by_key = {key(name): name for name in known}
+    near = difflib.get_close_matches(key(asked), by_key, n=1)
+    return (f"did you mean {by_key[near[0]]}? " if near else "") + f"there are {listed(known)}"
+
+
+def cut(text: object) -> str:
+    """The text, at most SHOWN characters of it; invisible ones as Python writes them."""
+    text = str(text)
+    text = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def quoted(text: object) -> str:
+    """'text', cut."""
+    text = str(text)
+    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
+
+
+def listed(names: Iterable[object], most: int = SHOWN) -> str:
+    """'a, b, c and 4 more': at least one, then as many as `most` characters hold."""
+    names = list(map(cut, names))
+    count = next((count for count in range(len(names), 1, -1) if len(", ".join(names[:count])) <= most), 1)
+    return ", ".join(names[:count]) + (f" and {len(names) - count} more" if len(names) > count else "")
+
+
+def refuse_alike(kind: str, given: Iterable[tuple[str, str]]) -> None:
+    """Raises ValueError for two names, each given with its source, that a reader would take for one."""
+    first: dict[str, tuple[str, str]] = {}
+    for name, source in given:
+        other, its_source = first.setdefault(key(name), (name, source))
+        if other == name:
+            continue
+        where = f"{source}: " if source == its_source else f"{its_source} and {source}: "
+        cure = f"write one of them in {source} differently"
+        if kind in KINDS:
+            cure = f"if they are one, --rename {word(name, other)}; if not, --rename {word(name, 'ANOTHER NAME')}"
+        raise ValueError(
+            f"{where}{kind}s {quoted(other)} and {quoted(name)} differ only in case, spaces, _, - or the form of their characters: {cure}"
+        )
+
+
+def word(old: str, new: str) -> str:
+    """old=new as a shell needs it."""
+    return shlex.quote(f"{old}={new}")
+
+
+def renames(texts: Sequence[str], known: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
+    """{kind: {old: new}} of the texts OLD=NEW; `known` has the names of each kind, the first kind that has OLD is meant.
+
+    OLD is the longest known name before a '='. Raises ValueError for an unknown OLD, one given twice, and a NEW that is no name.
+    """
+    found: dict[str, dict[str, str]] = {kind: {} for kind in known}
+    for text in texts:
+        places = [place for place, letter in enumerate(text) if letter == "="][::-1]
+        pairs = [(kind, old, text[place + 1 :]) for kind, own in known.items() for place in places if (old := find(text[:place], own))]
+        if not pairs:
+            there = "; ".join(f"{kind}s {listed(sorted(own))}" for kind, own in known.items() if own)
+            raise ValueError(f"--rename {cut(text)}: write OLD=NEW, where OLD is one of the {there}")
+        kind, old, new = pairs[0][0], pairs[0][1], clean(pairs[0][2])
+        if sum(old in known[each] for each in KINDS) > 1:
+            raise ValueError(f"--rename {cut(text)}: {quoted(old)} is an algorithm and a dataset; rename one of them in the file")
+        if old in found[kind]:
+            raise ValueError(f"--rename {cut(text)}: {quoted(old)} is renamed twice; give it one name")
+        if not new or fault(new):
+            raise ValueError(f"--rename {cut(text)}: the new name {fault(new) or 'is empty'}")
+        found[kind][old] = new
+    return found
