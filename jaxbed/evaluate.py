@@ -3,8 +3,8 @@
 WORKDIR/responses/<set>/images.csv   name, label, cue of each image
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
                                      checkpoint: identity of the checkpoint that answered, asked: identity of what it was asked
-WORKDIR/responses/sets.json          role, decision, identity and, where they are not the network's, class names of each set; class
-                                     names; facts of the data
+WORKDIR/responses/sets.json          role, decision, identity, digest of images.csv and, where they are not the network's, class names of
+                                     each set; class names; facts of the data; training images per (label, cue)
 
 Where a run has variants, each has these files in WORKDIR/VARIANT, and its config.json.
 """
@@ -28,9 +28,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from jaxbed import config, decisions, lock, parallel, train
+from jaxbed import config, decisions, lock, metrics, parallel, train
 from jaxbed.data import stream
-from jaxbed.data.source import EvaluationSet, Source
+from jaxbed.data.source import EvaluationSet, Source, cells
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log
 from jaxbed.program import Program, snapshot
@@ -172,10 +172,15 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
         "data": {"name": source.name, "cue": source.cue_name, **source.facts},
         "classes": list(source.class_names),
         "sets": {
-            name: {"role": role, "decision": rule, "identity": asked[name], **decisions.classes(rule)}
-            for name, (_, role, rule) in sets.items()
+            name: {
+                **{"role": role, "decision": rule, "identity": asked[name], **decisions.classes(rule)},
+                "images": metrics.digest(split.name, split.label, split.cue),
+            }
+            for name, (split, role, rule) in sets.items()
         },
     }
+    if (source.train.cue >= 0).any():
+        content["training_cells"] = [[*cell, count] for cell, count in cells(source.train).items()]
     (folder / "sets.json").write_text(json.dumps(content, indent=2) + "\n")
 
 

@@ -14,6 +14,8 @@ eo_macro        mean over classes of min(r, 1/r), r the same ratio within a clas
 eo_pos          r of class 1, where there are two classes
 worst_group     lowest accuracy of a non-empty (label, cue) cell, images without a cue apart; n_total is that cell's size
 group_mean      mean of the cells' accuracies
+adjusted        mean of the cells' accuracies, each weighted by its share of the training images (Sagawa et al., 2020, "average accuracy" of
+                Waterbirds); absent where a cell that was trained on has no image in the set
 cue_accuracy    answers equal to the cue / conflicting images
 shape_bias      answers equal to the label / answers equal to label or cue, on the conflicting images, pooled (Geirhos et al.,
                 2019); only where the cue is texture
@@ -26,7 +28,7 @@ import json
 import pathlib
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -36,8 +38,13 @@ from jaxbed.stats import delimited, names, numbers
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
 
 
-def measure(response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: str) -> dict[str, tuple[np.ndarray, ...]]:
-    """{metric: (value [S], n_correct [S], n_total [S])} of answers [S, n] to n images; counts are NaN where a metric is no ratio."""
+def measure(
+    response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: str, training_cells: Iterable[Sequence[int]] = ()
+) -> dict[str, tuple[np.ndarray, ...]]:
+    """{metric: (value [S], n_correct [S], n_total [S])} of answers [S, n] to n images; counts are NaN where a metric is no ratio.
+
+    training_cells: (label, cue, images) of each cell of the training set.
+    """
     correct, to_cue = response == label, (response == cue) & (cue >= 0)
     aligned, conflicting = cue == label, (cue >= 0) & (cue != label)
     result = {"accuracy": _ratio(correct.sum(1), len(label))}
@@ -56,11 +63,15 @@ def measure(response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: 
         result["acc_diff"] = _plain(a - c)
         result["ac_score"] = _plain(ac_score(a, c))
         result |= opportunity(correct, label, aligned, conflicting)
-    cell, sizes = np.unique(label * (cue.max() + 2) + cue + 1, return_inverse=True, return_counts=True)[1:]
+    first, cell, sizes = np.unique(label * (cue.max() + 2) + cue + 1, return_index=True, return_inverse=True, return_counts=True)[1:]
     hits = np.stack([np.bincount(cell, row, len(sizes)) for row in correct])  # [S, cells]
     worst = (hits / sizes).argmin(1)
     result["worst_group"] = _ratio(hits[np.arange(len(hits)), worst], sizes[worst])
     result["group_mean"] = _plain((hits / sizes).mean(1))
+    trained = {(y, b): count for y, b, count in training_cells}
+    weight = np.array([trained.pop((y, b), 0) for y, b in zip(label[first], cue[first], strict=True)], float)
+    if weight.any() and not trained:
+        result["adjusted"] = _plain((hits / sizes) @ (weight / weight.sum()))
     return result
 
 
@@ -112,7 +123,9 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
         for path in paths:
             response, seeds, alive = _answers(workdir, path, len(label), facts)
             status = np.where(alive, "ok", "diverged")
-            for metric, (value, n_correct, n_total) in measure(response, label, cue, about["data"]["cue"]).items():
+            for metric, (value, n_correct, n_total) in measure(
+                response, label, cue, about["data"]["cue"], about.get("training_cells", ())
+            ).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
                     ("run", "value", "n_correct", "n_total", "status", "dataset", "epoch", "metric", "role"),

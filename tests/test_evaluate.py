@@ -15,7 +15,7 @@ import pytest
 import tiny
 
 from jaxbed import config, decisions, evaluate, lock, metrics, parallel, train, variants
-from jaxbed.data.source import EvaluationSet
+from jaxbed.data.source import EvaluationSet, cells
 from jaxbed.data.split import Split
 from jaxbed.log import Log
 
@@ -79,7 +79,7 @@ def answers(workdir, name: str, epoch: int) -> np.ndarray:
 
 def check_answers(cfg, source, workdir, sets=None) -> None:
     """All answers of all epochs are those of each seed to each image alone, but where rounding alone decides."""
-    for epoch in sorted(int(path.stem) for path in (workdir / "checkpoints" / "epochs").glob("*.json")):
+    for epoch in checkpoints(cfg, source, workdir)[0].numbers():
         for name, (answer, clear) in expected(cfg, source, workdir, epoch).items():
             if sets is None or name in sets:
                 found = answers(workdir, name, epoch)
@@ -335,7 +335,10 @@ def test_sets_are_described_once_and_for_all(source, workdir):
     assert about["data"] == {"name": "shapes", "cue": "texture", **source.facts}
     assert about["classes"] == list(source.class_names)
     what = {name: {"role": s.role, "decision": s.decision, "identity": evaluate.identity(s)} for name, s in source.sets.items()}
+    for name, s in source.sets.items():
+        what[name]["images"] = metrics.digest(s.split.name, s.split.label, s.split.cue)
     assert about["sets"] == what
+    assert {(y, b): n for y, b, n in about["training_cells"]} == cells(source.train)
     run(CONFIG, source, workdir)
     assert (workdir / "responses" / "sets.json").read_text() == text
 

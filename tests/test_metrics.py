@@ -233,6 +233,18 @@ def test_scores_has_one_row_a_seed_set_epoch_and_metric(tmp_path):
     assert dict(zip(frame["dataset"], frame["role"], strict=True)) == {"val": "val", "edge": "ood"}
 
 
+def test_adjusted_accuracy_weighs_cells_as_the_training_set_has_them():
+    label, cue = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 1])
+    response = np.array([[0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]])  # right: (0,0) 1/2, (0,1) 1, (1,0) 1, (1,1) 1/2; and 1, 1, 0, 1
+    waterbirds = [(0, 0, 3498), (0, 1, 184), (1, 0, 56), (1, 1, 1057)]
+    value, _, _ = measure(response, label, cue, "background", waterbirds)["adjusted"]
+    np.testing.assert_allclose(value, [(3498 / 2 + 184 + 56 + 1057 / 2) / 4795, (3498 + 184 + 1057) / 4795])
+    assert "adjusted" not in measure(response, label, cue, "background")
+    assert "adjusted" not in measure(response, label, cue, "background", [*waterbirds, (0, -1, 5)])  # a cell that nobody was asked about
+    (value,), _, _ = measure(response[:1], label, cue, "background", [(0, 0, 10)])["adjusted"]
+    assert value == 0.5
+
+
 def test_scores_are_those_of_measure(tmp_path):
     frame = scores(write_run(tmp_path)).set_index(["dataset", "run", "epoch", "metric"])
     assert frame.loc[("val", 7, 10, "accuracy"), ["value", "n_correct", "n_total"]].tolist() == [1, 3, 3]
