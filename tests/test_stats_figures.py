@@ -1,6 +1,7 @@
 """The figures: cliques by brute force, what is drawn against the frames, files and their bytes, awkward input."""
 
 import itertools
+import json
 import re
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import figures, ranks, tables
+from jaxbed.stats import figures, main, ranks, tables
 
 LETTERS = "abcdefghij"
 
@@ -141,15 +142,6 @@ def test_looks_of_twenty_algorithms_differ():
     assert len({(look["color"], str(look["linestyle"])) for look in looks}) == 32
 
 
-def test_rank_stability_draws_the_intervals_best_on_top():
-    rows = pd.DataFrame({"name": ["x", "y"], "value": [1.9, 1.1], "low": [1.5, 1.0], "high": [2.0, 1.2]})
-    axes = figures.rank_stability(rows).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["y", "x"]
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1.1, 0], [1.9, 1]])
-    np.testing.assert_allclose([path.vertices[:, 0] for path in axes.collections[0].get_paths()], [[1.0, 1.2], [1.5, 2.0]])
-    assert axes.get_ylim()[0] > axes.get_ylim()[1]
-
-
 def scores(seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     rows = [(a, run, d, value) for a in ("erm", "x_$1$") for run in (1, 2, 3) for d, value in zip("def", rng.random(3), strict=True)]
@@ -163,12 +155,13 @@ def test_runs_shows_every_run_and_the_means():
     assert [axes._left_title.get_text() for axes in figure.axes] == ["d", "e", "f"]
     for axes, count in zip(figure.axes, (6, 6, 5), strict=True):
         rows = frame.drop(index=frame.index[-1]).query("dataset == @axes._left_title.get_text()")
-        points = np.concatenate([points.get_offsets() for points in axes.collections])
+        points = axes.collections[0].get_offsets()
         assert len(points) == count
         np.testing.assert_allclose(np.sort(points[:, 0]), np.sort(rows["value"] * 100))
-        means = [line.get_xdata()[0] for line in axes.lines]
+        means = [path.vertices[0, 0] for path in axes.collections[1].get_paths()]
         own = rows.groupby("algorithm")["value"].mean() * 100
-        np.testing.assert_allclose(means, [own["erm"], own["erm"], own["x_$1$"]])  # bar, dotted line, bar
+        np.testing.assert_allclose(means, own[["erm", "x_$1$"]])
+        assert [line.get_xdata()[0] for line in axes.lines] == pytest.approx([own["erm"]])
     assert [len(axes.patches) for axes in figure.axes] == [0, 1, 0]
 
 
@@ -218,3 +211,112 @@ def test_svg_can_stand_in_a_page(tmp_path):
         assert {a or b for a, b in used} <= set(ids)
         assert not re.search(r"<style|<metadata|<!--|<image|<script", figure.svg)
         assert "var(--ink, #1c2128)" in figure.svg
+
+
+# ---- figures of a real report
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """Every figure of one call of the command, with the results in stats.json: name -> matplotlib figure, results."""
+    folder = tmp_path_factory.mktemp("reported")
+    rng = np.random.default_rng(5)
+    rows = [
+        (name, run, epoch, dataset, role, round(60 + 4 * place + 3 * column + epoch + rng.normal(), 4))
+        for place, name in enumerate(("alpha", "beta", "gamma", "delta"))
+        for run in (1, 2, 3)
+        for epoch in (1, 2, 3)
+        for column, (dataset, role) in enumerate([("held_out", "val"), *((f"d{number}", "ood") for number in range(8))])
+    ]
+    columns = ["algorithm", "run", "epoch", "dataset", "role", "accuracy"]
+    pd.DataFrame(rows, columns=columns).to_csv(folder / "scores.csv", index=False)
+    drawn, save = {}, figures.figure_style.save
+
+    def keep(figure, where, name):
+        drawn[name] = figure
+        return save(figure, where, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures.figure_style, "save", keep)
+        call = [str(folder / "scores.csv"), "--baseline", "gamma", "--permutations", "2000", "--out", str(folder / "out")]
+        assert main.main(call) == 0
+    return drawn, json.loads((folder / "out" / "stats.json").read_text())
+
+
+def labels(axes) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def test_every_figure_of_a_report_is_checked_below(reported):
+    assert set(reported[0]) == set(figures.NAMES)
+
+
+def test_reported_mean_ranks_are_those_of_the_intervals(reported):
+    drawn, results = reported
+    rows = pd.DataFrame(results["stability"]["runs_resampled"]).query("quantity == 'mean_rank'").sort_values(["value", "name"])
+    assert len(rows) == 4 and rows.set_index("name")["value"].to_dict() == pytest.approx(results["friedman"]["mean_ranks"])
+    (axes,) = drawn["rank_stability"].axes
+    assert labels(axes) == rows["name"].tolist()
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), list(zip(rows["value"], range(4), strict=True)))
+    np.testing.assert_allclose([path.vertices[:, 0] for path in axes.collections[0].get_paths()], rows[["low", "high"]].astype(float))
+    assert axes.get_xlim() == pytest.approx((0.8, 4.2)) and "mean rank" in axes.get_xlabel()
+    low, high = axes.get_xlim()
+    assert rows["low"].min() >= low and rows["high"].max() <= high
+
+
+def test_reported_critical_difference_diagram_has_ranks_and_bars(reported):
+    drawn, results = reported
+    axes, means = drawn["critical_difference"].axes[0], results["friedman"]["mean_ranks"]
+    stems = {round(line.get_xdata()[0], 9) for line in axes.lines if line.get_ydata()[0] == 0}
+    assert stems == {round(rank, 9) for rank in means.values()} and axes.get_xlim() == (1, 4)
+    p = {frozenset((row["algorithm_i"], row["algorithm_j"])): row["p_permutation"] for row in results["pairs"]}
+    order = sorted(means, key=means.get)
+    bars = [tuple(line.get_xdata()) for line in axes.lines if line.get_linewidth() > 3]
+    for first, second in itertools.pairwise(order):
+        joined = any(low <= means[first] and means[second] <= high for low, high in bars)
+        assert joined == (p[frozenset((first, second))] >= 0.05)
+
+
+def test_reported_p_values_are_those_of_the_pairs(reported):
+    drawn, results = reported
+    axes = drawn["p_values"].axes[0]
+    order = labels(axes)
+    assert order == sorted(order, key=results["friedman"]["mean_ranks"].get)
+    found = {(order[int(text.get_position()[1])], order[int(text.get_position()[0])]): text.get_text() for text in axes.texts}
+    assert len(found) == 12
+    for row in results["pairs"]:
+        text = tables.format_p(row["p_permutation"])
+        assert found[row["algorithm_i"], row["algorithm_j"]] == found[row["algorithm_j"], row["algorithm_i"]] == text
+
+
+def test_reported_runs_are_all_scores_at_the_chosen_epoch(reported):
+    drawn, results = reported
+    cells = pd.DataFrame(results["scores"]["cells"]).set_index(["algorithm", "dataset"])
+    panels = drawn["runs"].axes
+    assert [axes._left_title.get_text() for axes in panels] == [f"d{number}" for number in range(8)]
+    for axes in panels:
+        dataset, points = axes._left_title.get_text(), axes.collections[0].get_offsets()
+        assert len(points) == 12
+        bars = [path.vertices for path in axes.collections[1].get_paths()]
+        for row, name in enumerate(labels(panels[0])):
+            own = points[np.abs(points[:, 1] - row) < 0.4][:, 0]
+            assert np.mean(own) == pytest.approx(cells.loc[(name, dataset), "mean"]) == bars[row][0, 0]
+            assert np.std(own, ddof=1) == pytest.approx(cells.loc[(name, dataset), "std"])
+        (baseline,) = [line.get_xdata()[0] for line in axes.lines]
+        assert baseline == pytest.approx(cells.loc[("gamma", dataset), "mean"])
+        low, high = axes.get_xlim()
+        assert low <= points[:, 0].min() and points[:, 0].max() <= high
+
+
+def test_reported_epochs_show_means_over_runs_and_the_chosen_epochs(reported):
+    drawn, results = reported
+    panels = drawn["epochs"].axes
+    assert [axes._left_title.get_text() for axes in panels] == ["held_out (validation)", *(f"d{number}" for number in range(8))]
+    means = pd.DataFrame(results["scores"]["cells"]).set_index(["algorithm", "dataset"])["mean"]
+    for axes in panels[1:]:
+        for place, name in enumerate(("alpha", "beta", "gamma", "delta")):
+            marks = axes.lines[2 * place + 1].get_xydata()
+            chosen = [row["epoch"] for row in results["selection"]["runs"] if row["algorithm"] == name]
+            assert sorted(marks[:, 0]) == sorted(chosen)
+            assert marks[:, 1].mean() == pytest.approx(means[name, axes._left_title.get_text()])
+    assert [text.get_text() for text in drawn["epochs"].legends[0].get_texts()] == ["alpha", "beta", "gamma", "delta"]

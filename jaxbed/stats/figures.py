@@ -217,8 +217,8 @@ def epochs(frame: "pd.DataFrame", unit: str, factor: float = 1.0, chosen: "pd.Da
 
 
 def rank_stability(intervals: "pd.DataFrame") -> "matplotlib.figure.Figure":
-    """A dot and an interval per algorithm, best on top; `intervals`: name, value, low, high, as bootstrap.intervals gives mean ranks."""
-    rows = intervals.sort_values(["value", "name"], ignore_index=True)
+    """A dot and an interval per algorithm, best on top: the rows of `mean_rank` in the table of bootstrap.intervals."""
+    rows = intervals[intervals["quantity"] == "mean_rank"].sort_values(["value", "name"], ignore_index=True)
     with figure_style.style():
         figure, axes = figure_style.single(5.2, 0.5 + 0.2 * len(rows))
         axes.hlines(rows.index, rows["low"], rows["high"], color=BLUE, linewidth=2, alpha=0.6)
@@ -240,21 +240,21 @@ def runs(
     import numpy as np
 
     names, trained = list(selected["algorithm"].unique()), set(trained)
-    cells = dict(list(selected.sort_values("run").groupby(["algorithm", "dataset"])["value"]))
+    rows = selected.assign(value=selected["value"] * factor, row=selected["algorithm"].map(names.index)).sort_values(["row", "run"])
+    cells = rows.groupby(["dataset", "row"])["value"]
+    place, count = cells.cumcount(), cells.transform("size")
+    rows["height"] = rows["row"] + np.where(count > 1, 0.54 * place / np.maximum(count - 1, 1) - 0.27, 0.0)
     with figure_style.style():
         figure, panels = figure_style.grid(list(selected["dataset"].unique()), columns=5, height=0.45 + 0.17 * len(names), sharey=True)
         for dataset, axes in panels.items():
+            points, means = rows[rows["dataset"] == dataset], cells.mean()[dataset]
+            axes.scatter(points["value"], points["height"], s=7, color=BLUE, linewidth=0, alpha=0.7)
+            axes.vlines(means, means.index - 0.38, means.index + 0.38, color=INK, linewidth=1.4)
             for row, name in enumerate(names):
-                if (name, dataset) not in cells:
-                    continue
-                values = cells[(name, dataset)].to_numpy() * factor
-                heights = row + (np.linspace(-0.27, 0.27, len(values)) if len(values) > 1 else 0.0)
                 if (name, dataset) in trained:
                     axes.axhspan(row - 0.45, row + 0.45, color=ORANGE, alpha=0.18, linewidth=0)
-                axes.scatter(values, np.broadcast_to(heights, values.shape), s=7, color=BLUE, linewidth=0, alpha=0.7)
-                axes.plot([values.mean()] * 2, [row - 0.38, row + 0.38], color=INK, linewidth=1.4)
-                if name == baseline:
-                    axes.axvline(values.mean(), color=ORANGE, linewidth=0.8, linestyle=":", zorder=0.5)
+                if name == baseline and row in means:
+                    axes.axvline(means[row], color=ORANGE, linewidth=0.8, linestyle=":", zorder=0.5)
             axes.set_title(dataset)
             axes.set_yticks(range(len(names)), names)
             axes.set_ylim(len(names) - 0.4, -0.6)
