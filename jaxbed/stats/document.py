@@ -216,7 +216,7 @@ def _firmness(results: dict, figures: dict) -> "Section":
     if power:
         text.append(
             f"Power is simulated with {power['runs']} run(s) from the estimated effects, as if they were true: for the best algorithm "
-            f"that is too optimistic. In std of a dataset, the interaction of algorithm and dataset is {power['interaction_std']:.2f}, "
+            f"that is too optimistic. In {power['unit']}, the interaction of algorithm and dataset is {power['interaction_std']:.2f}, "
             f"the std of runs {power['run_std']:.2f}."
         )
         found.append(("Datasets needed for 80 % power (empty: more than 60)", power["datasets_needed"]))

@@ -215,6 +215,7 @@ def _power(compared: "pd.DataFrame", options: Options) -> dict:
     curves = power.curves(model, runs, options.baseline, alpha=options.alpha, seed=options.seed)
     return {
         "effects": model.effects.to_dict(),
+        "unit": "std of the algorithms' means on a dataset" + (", root mean square over datasets" if len(model.effects) == 2 else ""),
         "interaction_std": model.interaction,
         "run_std": model.run,
         "runs": runs,
