@@ -196,7 +196,7 @@ def test_nothing_is_said_of_equality_where_all_pairs_differ(names):
 
 
 def test_a_comparison_with_the_baseline_counts_where_pairs_cannot():
-    found = verdict(table_of(["erm", "b", "c", "d", "e"], 2))
+    found = verdict(table_of(["erm", "b", "c", "d", "e"], 2), baseline="erm")
     assert found["floors"]["permutation_baseline"] < 0.05 <= found["floors"]["permutation_pairs"]
     assert found["baseline_comparisons"]["p_permutation"].min() < 0.05
     assert any("better than erm" in line for line in found["verdict"]) and not any("No conclusion" in line for line in found["verdict"])

@@ -175,6 +175,7 @@ def bare(selected: pd.DataFrame) -> SimpleNamespace:
         selected=selected,
         frame=selected,
         p=ranks.nemenyi(matrix),
+        p_least=ranks.nemenyi(matrix) * 0,
         mean_ranks=ranks.mean_ranks(matrix),
         alpha=0.05,
         p_name="Nemenyi",

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 DECIMALS = 12
 PRIOR_STRENGTH = 0.5  # weight of a pseudo-observation of difference 0
+DRAWS = 50_000
 CHUNK = 1_000_000  # products of two weights held at a time
 
 
-def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = 50_000, seed: int = 0) -> "pd.DataFrame":
+def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = DRAWS, seed: int = 0) -> "pd.DataFrame":
     """Every pair once: which of "i better", "equal within rope", "j better" the datasets speak for.
 
     With d_0 = 0 (weight 0.5) and the m differences d = i - j (weight 1 each) as atoms, w ~ Dirichlet(weights),

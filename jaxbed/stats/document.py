@@ -179,9 +179,9 @@ def _missing_cells(results: dict) -> "Section":
     from jaxbed.stats import html
 
     found = results["missing_cells"]
-    text = f"Skillings-Mack on all cells: {found['statistic']:.4f}, p = {tables.format_p(found['p'])} ({found['method']})."
+    text = f"Skillings-Mack on all cells: {found['statistic']:.4f}, {tables.p_equals(found['p'])} ({found['method']})."
     if found["listwise"]:
-        text += f" Friedman on the complete datasets: p = {tables.format_p(found['listwise']['p_permutation'])}."
+        text += f" Friedman on the complete datasets: {tables.p_equals(found['listwise']['p_permutation'])}."
     return html.Section("Missing cells", [text + " Where runs failed, the missing scores may have been bad: neither test knows."], [], [])
 
 

@@ -50,7 +50,7 @@ def draw(folder: str | Path, analysis) -> list[Figure]:
         made["critical_difference"] = caption, critical_difference(means, p, analysis.alpha, analysis.p_name)
         order = by_rank(means)
         caption = f"p of every pair, the best mean rank first ({named}). Bold: p\u00a0<\u00a0alpha."
-        made["p_values"] = caption, p_values(p.loc[order, order], analysis.alpha, analysis.p_name)
+        made["p_values"] = caption, p_values(p.loc[order, order], analysis.alpha, analysis.p_name, analysis.p_least.loc[order, order])
     if analysis.stability is not None:
         caption = "Mean rank of each algorithm (dot) and its percentile interval over resampled runs: how far other seeds move it."
         made["rank_stability"] = caption, rank_stability(analysis.stability)
@@ -140,8 +140,11 @@ def critical_difference(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float
     return figure
 
 
-def p_values(p: "pd.DataFrame", alpha: float, test: str) -> "matplotlib.figure.Figure":
-    """All pairs as numbers on colours, darker for smaller p on a log scale; p < alpha in bold, the diagonal blank."""
+def p_values(p: "pd.DataFrame", alpha: float, test: str, least: "pd.DataFrame | None" = None) -> "matplotlib.figure.Figure":
+    """All pairs as numbers on colours, darker for smaller p on a log scale; p < alpha in bold, the diagonal blank.
+
+    `least` [n, n]: see tables.format_p.
+    """
     import numpy as np
     from matplotlib import colormaps, colors
 
@@ -156,7 +159,8 @@ def p_values(p: "pd.DataFrame", alpha: float, test: str) -> "matplotlib.figure.F
             if row != column:
                 red, green, blue = colours(norm(value))[:3]
                 dark = 0.21 * red**2.2 + 0.72 * green**2.2 + 0.07 * blue**2.2 < 0.18  # white text has the better contrast
-                axes.text(column + 0.5, row + 0.5, tables.format_p(value), ha="center", va="center", fontsize=6.5,
+                text = tables.format_p(value, least=0.0 if least is None else least.iloc[row, column])
+                axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6.5,
                           color="white" if dark else "black", fontweight="bold" if value < alpha else "normal")  # fmt: skip
         axes.set(ylim=(n, 0), xticks=np.arange(n) + 0.5, yticks=np.arange(n) + 0.5)
         axes.set_xticklabels(p.columns, rotation=40, ha="right", rotation_mode="anchor")

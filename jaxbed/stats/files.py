@@ -35,7 +35,9 @@ def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
             path.unlink(missing_ok=True)
     else:
         tables.to_csv(analysis.pairs, for_pairs[0])
-        _write_text(for_pairs[1], tables.pairs_to_latex(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None))
+        _write_text(
+            for_pairs[1], tables.pairs_to_latex(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None, analysis.p_least)
+        )
         written += for_pairs
     (out / "confusions.csv").unlink(missing_ok=True)
     if workdirs := [path for path in facts["input"] if Path(path).is_dir()]:

@@ -33,6 +33,7 @@ def tests(
     floors            smallest attainable p of every test
     pairs             pairwise.pairs with p_permutation, p_nemenyi, bayes' p_i, p_rope, p_j (bayes_*), the probability of a win by maximum
                       likelihood (win_*) and bradley_terry.pairs (bt_*)
+    (p_permutation_least, bayes_least, bt_least: what one random draw is worth, below which no p or share is resolved)
     bradley_terry     Wainer's model: abilities, convergence, bradley_terry.predictive
     baseline          pairwise.pairs against the baseline with p_permutation, or None
     nemenyi           critical difference
@@ -42,9 +43,9 @@ def tests(
     found = permutation.test(matrix, baseline=options.baseline, families=families or None, draws=options.permutations, seed=options.seed)
     closed = friedman["p_exact"]
     if closed == closed and not families:
-        friedman |= {"p": closed, "p_method": "exact", "p_standard_error": 0.0}
+        friedman |= {"p": closed, "p_method": "exact", "p_standard_error": 0.0, "p_least": 0.0}
     else:
-        friedman |= {"p": found.p, "p_method": found.method, "p_standard_error": found.standard_error}
+        friedman |= {"p": found.p, "p_method": found.method, "p_standard_error": found.standard_error, "p_least": found.p_least}
     friedman |= {"draws": found.draws, "seed": found.seed, "blocks": found.blocks, "families": families or None}
     n, m = matrix.shape
     warnings += _approximate(friedman, n) + _floors(n, m, found.blocks, options.alpha, options.baseline is not None)
@@ -60,13 +61,15 @@ def tests(
             "critical_difference": ranks.critical_difference(n, m, options.alpha),
             "smallest_possible_p": ranks.smallest_p(n, m),
         },
-        "pairs": _pairs(matrix, found.pairs, options.seed, rope, std).join(wins, on=PAIR),
+        "pairs": _pairs(matrix, found, options.seed, rope, std).join(wins, on=PAIR).assign(bt_least=1 / abilities["effective_draws"]),
         "bradley_terry": abilities,
         "baseline_comparisons": None,
     }
     if options.baseline is not None:
         against = pairwise.pairs(matrix, options.baseline)
-        results["baseline_comparisons"] = against.assign(p_permutation=against["algorithm_i"].map(found.baseline))
+        results["baseline_comparisons"] = against.assign(
+            p_permutation=against["algorithm_i"].map(found.baseline), p_permutation_least=found.p_least
+        )
     return results, found.pairs, warnings
 
 
@@ -107,6 +110,8 @@ def firmness(
             "runs_and_datasets_resampled": bootstrap.intervals(compared, both),
             "differences": bootstrap.differences(compared, both),
             "pairs": None if families else stability,
+            "pairs_test": power.TESTS["nemenyi"] if len(matrix) > 2 else "exact sign test",
+            "baseline_comparisons_test": power.TESTS["control_holm"],
             "baseline_comparisons": None if families else _control_stability(resamples, options),
         }
     results["power"] = _power(compared, options) if (matrix.round(ranks.DECIMALS).std() > 0).sum() > 1 else None
@@ -123,8 +128,8 @@ def with_firmness(results: dict) -> "pd.DataFrame":
         place = list(table).index("rank_difference") + 1
         table = table.join(interval, on=pair)[[*table.columns[:place], *interval.columns, *table.columns[place:]]]
     if results["stability"] and results["stability"]["pairs"] is not None:
-        shares = results["stability"]["pairs"].rename(columns={"significant": "stability_share"})
-        table = table.join(shares.set_index(pair)[["stability_share"]], on=pair)
+        shares = results["stability"]["pairs"].rename(columns={"significant": "stability_share", "least": "stability_least"})
+        table = table.join(shares.set_index(pair)[["stability_share", "stability_least"]], on=pair)
     counts = results["multiverse"]["pairs"].set_index(pair)[["specifications", "i_better", "j_better"]]
     table = table.join(counts.add_prefix("multiverse_"), on=pair)
     these = results["these_datasets"]
@@ -159,13 +164,14 @@ def control(matrix: "pd.DataFrame", baseline: str) -> "pd.DataFrame":
     return p
 
 
-def _pairs(matrix: "pd.DataFrame", p: "pd.DataFrame", seed: int, rope: float, std: "pd.DataFrame | None") -> "pd.DataFrame":
+def _pairs(matrix: "pd.DataFrame", found: permutation.Permutation, seed: int, rope: float, std: "pd.DataFrame | None") -> "pd.DataFrame":
     table = pairwise.pairs(matrix)
     of_nemenyi = ranks.nemenyi(matrix)
     cells = list(table[PAIR].itertuples(index=False, name=None))
-    table.insert(5, "p_permutation", [p.loc[cell] for cell in cells])
-    table.insert(6, "p_nemenyi", [of_nemenyi.loc[cell] for cell in cells])
-    signed = bayes.signed_rank(matrix, rope, seed=seed).set_index(PAIR).add_prefix("bayes_")
+    table.insert(5, "p_permutation", [found.pairs.loc[cell] for cell in cells])
+    table.insert(6, "p_permutation_least", found.p_least)
+    table.insert(7, "p_nemenyi", [of_nemenyi.loc[cell] for cell in cells])
+    signed = bayes.signed_rank(matrix, rope, seed=seed).assign(least=1 / bayes.DRAWS).set_index(PAIR).add_prefix("bayes_")
     wins = bradley_terry.win_probabilities(matrix, rope, std, seed=seed).set_index(PAIR)
     wins = wins.rename(columns={"p": "win_p", "p_low": "win_low", "p_high": "win_high"})
     return table.join(signed, on=PAIR).join(wins, on=PAIR)
@@ -205,7 +211,7 @@ def _control_stability(resamples: bootstrap.Resamples, options: Options) -> "pd.
     z = np.abs(np.delete(means, place, axis=1) - means[:, [place]]) / np.sqrt(n * (n + 1) / (6 * m))
     share = power.holm_rejects(z[:, :, None], options.alpha)[:, :, 0].mean(axis=0)
     others = [name for name in resamples.algorithms if name != options.baseline]
-    table = pd.DataFrame({"algorithm_i": others, "algorithm_j": options.baseline, "significant": share})
+    table = pd.DataFrame({"algorithm_i": others, "algorithm_j": options.baseline, "significant": share, "least": 1 / len(means)})
     return table.assign(fragile=table["significant"].between(*bootstrap.FRAGILE))
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LARGEST_RUNS = 200
+TESTS = {"friedman": "Friedman's test", "nemenyi": "Nemenyi's test", "control_holm": "z test against the baseline with Holm's adjustment"}
 
 
 class Model(NamedTuple):
