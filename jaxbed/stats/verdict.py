@@ -220,7 +220,8 @@ def _firm(results: dict, found: list[dict]) -> list[str]:
     if lines and left_out:
         which = "; ".join(f"{row['test']} on {_count(row['datasets'], 'dataset')}" for row in left_out)
         count = sum(row["specifications"] for row in left_out)
-        lines.append(f"{count} specifications are not counted, since they cannot reject whatever the scores ({which}).")
+        named = "1 specification is not counted, since it" if count == 1 else f"{count} specifications are not counted, since they"
+        lines.append(f"{named} cannot reject whatever the scores ({which}).")
     return ["How firm: " + " ".join(lines)] if lines else []
 
 
