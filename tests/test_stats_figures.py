@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import figures, main, ranks, tables
+from jaxbed.stats import figure_style, figures, groups, main, ranks, tables
 
 LETTERS = "abcdefghij"
 
@@ -34,21 +34,21 @@ def brute_force(means: pd.Series, p: pd.DataFrame) -> list[list[str]]:
 def test_cliques_are_the_maximal_stretches_without_a_difference(n):
     for seed in range(60):
         means, p = random_p(n, seed)
-        found = figures.cliques(means, p, 0.05)
+        found = groups.cliques(means, p, 0.05)
         assert found == brute_force(means, p)
         mixed = list(np.random.default_rng(seed).permutation(means.index))
-        assert figures.cliques(means[mixed], p.loc[mixed, mixed[::-1]], 0.05) == found
+        assert groups.cliques(means[mixed], p.loc[mixed, mixed[::-1]], 0.05) == found
         held = {frozenset(pair) for group in found for pair in itertools.combinations(group, 2)}
         alike = {frozenset(pair) for pair in itertools.combinations(means.index, 2) if p.loc[pair] >= 0.05}
-        assert {frozenset(pair) for pair in figures.unjoined(means, p, 0.05)} == alike - held
+        assert {frozenset(pair) for pair in groups.unjoined(means, p, 0.05)} == alike - held
 
 
 def test_cliques_of_the_ends_and_of_equal_ranks():
     means = pd.Series([2.0, 2.0, 2.0], list("bca"))
     one = pd.DataFrame(1.0, means.index, means.index)
-    assert figures.cliques(means, one, 0.05) == [["a", "b", "c"]]
-    assert figures.cliques(means, one * 0.05, 0.05) == [["a", "b", "c"]]  # p = alpha is no difference
-    assert figures.cliques(means, one * 0.049, 0.05) == []
+    assert groups.cliques(means, one, 0.05) == [["a", "b", "c"]]
+    assert groups.cliques(means, one * 0.05, 0.05) == [["a", "b", "c"]]  # p = alpha is no difference
+    assert groups.cliques(means, one * 0.049, 0.05) == []
 
 
 def texts(figure) -> list[str]:
@@ -71,7 +71,7 @@ def test_critical_difference_names_all_and_no_labels_overlap(n):
     boxes = [text.get_window_extent() for text in axes.texts]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
     bars = [line.get_xdata() for line in axes.lines if line.get_linewidth() > 3]
-    spans = [(means[group[0]], means[group[-1]]) for group in figures.cliques(means, p, 0.01)]
+    spans = [(means[group[0]], means[group[-1]]) for group in groups.cliques(means, p, 0.01)]
     np.testing.assert_allclose(np.reshape(bars, (-1, 2)), np.add(np.reshape(spans, (-1, 2)), 0.008 * (n - 1) * np.array([-1, 1])))
     heights = [(*line.get_xdata(), line.get_ydata()[0]) for line in axes.lines if line.get_linewidth() > 3]
     assert not any(a[2] == b[2] and a[0] < b[1] and b[0] < a[1] for a, b in itertools.combinations(heights, 2))
@@ -128,17 +128,18 @@ def test_an_epoch_between_gaps_is_drawn_as_a_point():
 
 
 def test_epoch_curves_stop_at_a_dozen_panels_and_the_caption_names_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures.figure_style, "save", lambda figure, folder, name: ([], ""))
+    monkeypatch.setattr(figure_style, "save", lambda figure, folder, name: ([], ""))
     frame = pd.concat([curves().query("dataset == 'd'").assign(dataset=f"set{place}") for place in range(14)])
     assert len(figures.epochs(frame, "accuracy").axes) == figures.MOST_PANELS
     analysis = bare(frame[frame["epoch"] == 2])
     analysis.frame = frame
+    analysis.p = None
     caption = next(figure.caption for figure in figures.draw(tmp_path, analysis) if figure.name == "epochs")
     assert caption.endswith("Not shown: set12, set13.")
 
 
 def test_looks_of_twenty_algorithms_differ():
-    looks = [figures.figure_style.look(place) for place in range(32)]
+    looks = [figure_style.look(place) for place in range(32)]
     assert len({(look["color"], str(look["linestyle"])) for look in looks}) == 32
 
 
@@ -170,7 +171,7 @@ def bare(selected: pd.DataFrame) -> SimpleNamespace:
     table = tables.summary(selected)
     matrix = tables.matrix(table)
     return SimpleNamespace(
-        results={"metric": "accuracy", "baseline": None, "in_distribution": [["erm", "d"]]},
+        results={"metric": "accuracy", "in_distribution": [["erm", "d"]]},
         scores=table,
         selected=selected,
         frame=selected,
@@ -194,12 +195,12 @@ def test_draw_writes_what_there_are_data_for_and_the_same_bytes_again(tmp_path):
         assert one.files[0].read_bytes().startswith(b"%PDF") and one.files[1].read_bytes().startswith(b"\x89PNG")
         assert b"CreationDate" not in one.files[0].read_bytes()
     assert sorted(path.name for path in (tmp_path / "a" / "figures").iterdir()) == sorted(
-        f"{figure.name}.{kind}" for figure in first for kind in ("pdf", "png")
+        ["critical_difference.tex", *(f"{figure.name}.{kind}" for figure in first for kind in ("pdf", "png", "svg"))]
     )
     alone = bare(scores())
     alone.p = alone.mean_ranks = None
     figures.draw(tmp_path / "a", alone)
-    assert sorted(path.name for path in (tmp_path / "a" / "figures").iterdir()) == ["runs.pdf", "runs.png"]
+    assert sorted(path.name for path in (tmp_path / "a" / "figures").iterdir()) == ["runs.pdf", "runs.png", "runs.svg"]
 
 
 def test_svg_can_stand_in_a_page(tmp_path):
@@ -231,14 +232,14 @@ def reported(tmp_path_factory):
     ]
     columns = ["algorithm", "run", "epoch", "dataset", "role", "accuracy"]
     pd.DataFrame(rows, columns=columns).to_csv(folder / "scores.csv", index=False)
-    drawn, save = {}, figures.figure_style.save
+    drawn, save = {}, figure_style.save
 
     def keep(figure, where, name):
         drawn[name] = figure
         return save(figure, where, name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures.figure_style, "save", keep)
+        patch.setattr(figure_style, "save", keep)
         call = [str(folder / "scores.csv"), "--baseline", "gamma", "--permutations", "2000", "--out", str(folder / "out")]
         assert main.main(call) == 0
     return drawn, json.loads((folder / "out" / "stats.json").read_text())
@@ -321,3 +322,65 @@ def test_reported_epochs_show_means_over_runs_and_the_chosen_epochs(reported):
             assert sorted(marks[:, 0]) == sorted(chosen)
             assert marks[:, 1].mean() == pytest.approx(means[name, axes._left_title.get_text()])
     assert [text.get_text() for text in drawn["epochs"].legends[0].get_texts()] == ["alpha", "beta", "gamma", "delta"]
+
+
+def test_reported_forest_shows_the_shifts_from_the_baseline_with_their_intervals(reported):
+    drawn, results = reported
+    rows = pd.DataFrame(results["baseline_comparisons"]).sort_values("hodges_lehmann", ascending=False)
+    (axes,) = drawn["forest"].axes
+    assert labels(axes) == [f"{name} – gamma" for name in rows["algorithm_i"]]
+    np.testing.assert_allclose(
+        [path.vertices[:, 0] for path in axes.collections[0].get_paths()], rows.filter(regex="_(low|high)$").iloc[:, :2]
+    )
+    filled, hollow = (line.get_xydata() for line in axes.lines[:2])
+    sure = (rows["p_permutation"] < 0.05).to_numpy()
+    np.testing.assert_allclose(filled[:, 0], rows["hodges_lehmann"][sure])
+    np.testing.assert_allclose(hollow[:, 0], rows["hodges_lehmann"][~sure])
+    assert [line.get_xdata()[0] for line in axes.lines[2:]] == [0]
+    low, high = axes.get_xlim()
+    assert low < rows["hodges_lehmann_low"].min() and rows["hodges_lehmann_high"].max() < high and "accuracy" in axes.get_xlabel()
+
+
+def test_reported_iqm_is_that_of_all_scores(reported):
+    drawn, results = reported
+    rows = pd.DataFrame(results["stability"]["runs_resampled"]).query("quantity == 'iqm'").sort_values("value", ascending=False)
+    (axes,) = drawn["iqm"].axes
+    assert labels(axes) == rows["name"].tolist() and "IQM of accuracy" in axes.get_xlabel()
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), list(zip(rows["value"], range(4), strict=True)))
+    np.testing.assert_allclose([path.vertices[:, 0] for path in axes.collections[0].get_paths()], rows[["low", "high"]].astype(float))
+
+
+def test_reported_profile_counts_the_scores_above(reported):
+    drawn, _ = reported
+    (axes,) = drawn["profile"].axes
+    points = np.concatenate([panel.collections[0].get_offsets() for panel in drawn["runs"].axes])
+    for place, line in enumerate(axes.lines):
+        own = points[np.abs(points[:, 1] - place) < 0.4][:, 0]
+        scores, shares = line.get_xydata().T
+        np.testing.assert_allclose(shares, [(own > score).mean() for score in scores])
+    assert axes.get_ylim() == (0, 1) and drawn["profile"].legends[0].get_texts()[0].get_text() == "alpha"
+
+
+def test_letters_are_shared_by_those_that_do_not_differ_and_by_no_others():
+    for n in (2, 3, 5, 8):
+        for seed in range(40):
+            means, p = random_p(n, seed)
+            found = groups.letters(means, p, 0.05)
+            for i, j in itertools.combinations(means.index, 2):
+                assert bool(set(found[i]) & set(found[j])) == (p.loc[i, j] >= 0.05)
+            best = means.idxmin()
+            assert "a" in found[best]
+
+
+def test_many_algorithms_and_datasets_give_few_artists(tmp_path):
+    """Figures end: no text per pair and no artist per cell where there are too many to see."""
+    rng = np.random.default_rng(0)
+    names = [f"a{place}" for place in range(40)]
+    p = pd.DataFrame(1 - np.tril(rng.random((40, 40)), -1) - np.tril(rng.random((40, 40)), -1).T * 0, names, names)
+    assert not figures.p_values(p, 0.05, "a test").axes[0].texts
+    rows = [(name, run, f"d{column}", rng.random()) for name in names for run in (1, 2) for column in range(60)]
+    selected = pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "value"])
+    shown, left_out = figures.datasets_of_runs(selected)
+    assert len(shown) == 15 and shown + left_out == [f"d{column}" for column in range(60)]
+    figure = figures.runs(selected[selected["dataset"].isin(shown)], "accuracy")
+    assert max(len(axes.collections) + len(axes.lines) + len(axes.texts) for axes in figure.axes) < 8

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 DECIMALS = 12
 PRIOR_STRENGTH = 0.5  # weight of a pseudo-observation of difference 0
-DRAWS = 50_000
+DRAWS, FEWEST_DRAWS = 50_000, 5000
+WORK = 20_000_000_000  # multiplications, some seconds: fewer draws for many algorithms and datasets
 CHUNK = 1_000_000  # products of two weights held at a time
 
 
@@ -31,7 +32,8 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = DRAWS, seed: i
 
     a sum exactly on a boundary counts half on either side. Columns algorithm_i, algorithm_j; p_i, p_rope, p_j: the share of draws in
     which that theta is largest (equal ones share); theta_i, theta_rope, theta_j: posterior means in closed form.
-    Raises ValueError for a negative rope, and what `ranks.rank` raises.
+    `least`: one draw as a share; for large tables there are fewer than `draws`, so that WORK is enough. Raises ValueError for a negative
+    rope, and what `ranks.rank` raises.
     """
     import numpy as np
     import pandas as pd
@@ -47,6 +49,7 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = DRAWS, seed: i
     total = weights.sum()
     expected = times * weights[one] * (weights[other] + (one == other)) / (total * (total + 1))  # of w_k w_l
     theta = kinds @ expected  # [P, 3]
+    draws = min(draws, max(FEWEST_DRAWS, WORK // kinds.size))
     rng = np.random.default_rng(seed)
     shares = np.zeros_like(theta)
     chunk = max(1, CHUNK // len(one))
@@ -57,9 +60,8 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = DRAWS, seed: i
         shares += (largest / largest.sum(axis=2, keepdims=True)).sum(axis=0)
     names = {"algorithm_i": matrix.index[first], "algorithm_j": matrix.index[second]}
     numbers = np.hstack([shares / draws, theta])
-    return pd.DataFrame(names).assign(
-        **{f"{kind}_{side}": numbers[:, 3 * a + b] for a, kind in enumerate(("p", "theta")) for b, side in enumerate(("i", "rope", "j"))}
-    )
+    columns = [f"{kind}_{side}" for kind in ("p", "theta") for side in ("i", "rope", "j")]
+    return pd.DataFrame(names).assign(**dict(zip(columns, numbers.T, strict=True)), least=1 / draws)
 
 
 def refuse_negative(rope: float) -> None:

@@ -122,6 +122,29 @@ def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.9
     return table
 
 
+def profiles(
+    selected: "pd.DataFrame", lower: bool = False, draws: int = 1000, level: float = 0.95, seed: int = 0, points: int = 101
+) -> "pd.DataFrame":
+    """Performance profile of each algorithm (Agarwal et al., equation 3): algorithm, score, share, low, high.
+
+    share: how many of its scores, runs x datasets, are above `score` (`lower`: below), of `points` from the smallest to the largest of all;
+    low, high: percentile interval over `draws` resamples of the runs, jointly over datasets. Raises ValueError where a run lacks a dataset.
+    """
+    import numpy as np
+    import pandas as pd
+
+    grid, rng = _grid(selected), np.random.default_rng(seed)
+    scores = np.linspace(grid.min(axis=None), grid.max(axis=None), points)
+    found = {}
+    for name in sorted(selected["algorithm"].unique()):  # sorted: the same draws for any order of rows
+        own = grid.loc[name].to_numpy()[:, None, :]  # [r, 1, m]
+        shares = (own < scores[:, None] if lower else own > scores[:, None]).mean(axis=2)  # [r, points]
+        counts = rng.multinomial(len(own), np.full(len(own), 1 / len(own)), draws) / len(own)
+        low, high = np.quantile(counts @ shares, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        found[name] = pd.DataFrame({"algorithm": name, "score": scores, "share": shares.mean(axis=0), "low": low, "high": high})
+    return pd.concat([found[name] for name in selected["algorithm"].unique()], ignore_index=True)
+
+
 def negated(intervals: "pd.DataFrame") -> "pd.DataFrame":
     """The intervals of scores that were negated for the tests, since lower is better, as they were measured: of mean and IQM."""
     turned, rows = intervals.copy(), intervals["quantity"].isin(["mean", "iqm"])

@@ -3,6 +3,7 @@
 Selection rule x which runs x which datasets x test; see `sensitivity.multiverse`.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -36,6 +37,7 @@ def multiverse(
     """
     import pandas as pd
 
+    logging.getLogger(__name__).info("other choices")
     algorithms, sign = selected["algorithm"].unique().tolist(), -1 if options.lower else 1
     specifications, varied = [], {"selection": [], "runs": [], "datasets": list(sets)}
     for rule, scores in _selections(frame, selected, options, last).items():

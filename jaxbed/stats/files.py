@@ -1,6 +1,7 @@
 """Results as files: stats.json, CSV files (confusions of workdirs), LaTeX tables, figures, report.html. Same results, same bytes."""
 
 import json
+import logging
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
 
     from jaxbed.stats import document, figures, html
 
+    logging.getLogger(__name__).info("files")
     out, results = Path(out), analysis.results
     (out / "tables").mkdir(parents=True, exist_ok=True)
     _write_text(out / "stats.json", to_json({**facts, **results}))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxbed.stats import analysis, files, options, records, report, roles
+from jaxbed.stats import analysis, files, options, progress, records, report, roles
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,16 +20,18 @@ def main(argv: Sequence[str]) -> int:
         options.check(asked)
         if paths.out:
             _check_output(Path(paths.out), [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))])
-        found = analysis.analyse(
-            records.load(paths.paths),
-            asked,
-            roles=roles.read(paths.roles) if paths.roles else None,
-            table=records.read_table(paths.table) if paths.table else None,
-            last=records.load([paths.last_scores]) if paths.last_scores else None,
-        )
+        with progress.shown():
+            found = analysis.analyse(
+                records.load(paths.paths),
+                asked,
+                roles=roles.read(paths.roles) if paths.roles else None,
+                table=records.read_table(paths.table) if paths.table else None,
+                last=records.load([paths.last_scores]) if paths.last_scores else None,
+            )
         inputs = {"input": [str(path) for path in paths.paths]}
         inputs |= {name: getattr(paths, name) for name in ("roles", "table", "last_scores") if getattr(paths, name)}
-        written = files.write(found, paths.out, inputs) if paths.out else []
+        with progress.shown():
+            written = files.write(found, paths.out, inputs) if paths.out else []
     except (ValueError, OSError) as error:
         print(f"jaxbed stats: {error}", file=sys.stderr)
         return 2

@@ -3,11 +3,12 @@
 Brings together `ranks`, `permutation`, `pairwise`, `bayes`, `bradley_terry`, `power`, `sensitivity` for one matrix, higher is better.
 """
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity
+from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity, stepwise
 from jaxbed.stats.options import Options
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def tests(
     baseline          pairwise.pairs against the baseline with p_permutation, or None
     nemenyi           critical difference
     """
+    logging.getLogger(__name__).info("tests over datasets")
     friedman = ranks.friedman(matrix)
     warnings = friedman.pop("warnings")
     found = permutation.test(matrix, baseline=options.baseline, families=families or None, draws=options.permutations, seed=options.seed)
@@ -83,6 +85,7 @@ def firmness(
     counts families, and no share of run resamples is given. Returns results by name, the warnings POOL and FRAGILE, and
     bootstrap.intervals (None where a run lacks a dataset).
     """
+    logging.getLogger(__name__).info("other runs, fewer algorithms and datasets, power")
     results, warnings, intervals = {}, [], None
     test = partial(_by_families, families=families, seed=options.seed) if families else nemenyi
     algorithms_out = sensitivity.without_each_algorithm(matrix, test, options.alpha)
@@ -171,7 +174,11 @@ def _pairs(matrix: "pd.DataFrame", found: permutation.Permutation, seed: int, ro
     table.insert(5, "p_permutation", [found.pairs.loc[cell] for cell in cells])
     table.insert(6, "p_permutation_least", found.p_least)
     table.insert(7, "p_nemenyi", [of_nemenyi.loc[cell] for cell in cells])
-    signed = bayes.signed_rank(matrix, rope, seed=seed).assign(least=1 / bayes.DRAWS).set_index(PAIR).add_prefix("bayes_")
+    place = list(table).index("p_z_holm") + 1
+    table.insert(place, "p_z_shaffer", stepwise.shaffer(table["p_z"]))
+    if len(matrix) <= stepwise.LARGEST:
+        table.insert(place + 1, "p_z_bergmann_hommel", stepwise.bergmann_hommel(table["p_z"]))
+    signed = bayes.signed_rank(matrix, rope, seed=seed).set_index(PAIR).add_prefix("bayes_")
     wins = bradley_terry.win_probabilities(matrix, rope, std, seed=seed).set_index(PAIR)
     wins = wins.rename(columns={"p": "win_p", "p_low": "win_low", "p_high": "win_high"})
     return table.join(signed, on=PAIR).join(wins, on=PAIR)

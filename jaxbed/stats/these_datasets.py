@@ -3,6 +3,7 @@
 Brings together the parts of `per_dataset` and the bootstrap of cells. Says nothing about other datasets.
 """
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ def tests(compared: "pd.DataFrame", options: Options, complete: bool) -> dict | 
     """
     if compared.groupby("algorithm")["run"].nunique().max() < 2:
         return None
+    logging.getLogger(__name__).info("tests on these datasets")
     draws = {"draws": options.permutations, "seed": options.seed}
     pairs = per_dataset.pairs(compared, **draws) if complete else None
     against = per_dataset.pairs(compared, options.baseline, **draws) if complete and options.baseline is not None else None
