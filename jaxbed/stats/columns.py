@@ -3,7 +3,6 @@
 In tables of pairs the first algorithm is `algorithm_i`, the second `algorithm_j`; differences are first minus second.
 """
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from jaxbed.stats import tables
@@ -86,7 +85,7 @@ WORDS = {
     "eta_squared_h": "eta squared",
     "kendall_w": "Kendall's W",
     "f": "F",
-    "n": "runs",
+    "n": "number of runs",
     "low": "95 % from",
     "high": "95 % to",
     "t_low": "t interval from",
@@ -106,6 +105,11 @@ WORDS = {
     "draws": "random draws (0: none)",
     "statistic": "statistic",
     "scope": "overall, all pairs, or against the baseline",
+    "question": "other datasets (new-datasets) or other runs on these (these-datasets)",
+    "unit": "what n counts",
+    "std": "std over runs (ddof 1)",
+    "runs": "which runs",
+    "mean": "mean over runs",
 }
 VALUES = {  # of text columns
     "mean_rank": "mean rank",
@@ -131,7 +135,7 @@ def word(name: str) -> str:
     return WORDS.get(name, name.replace("_", " "))
 
 
-def key(files: "dict[str, Iterable[str]]") -> "pd.DataFrame":
+def key(files: "dict[str, pd.DataFrame]") -> "pd.DataFrame":
     """file, column, meaning of the columns of CSV files."""
     import pandas as pd
 

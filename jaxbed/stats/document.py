@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import bootstrap, columns, report, select, tables
+from jaxbed.stats import bootstrap, columns, groups, report, select, tables
 from jaxbed.stats.ranks import FEW_BLOCKS
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
     bayes = [name for name in pairs if name.startswith(("bayes_p", "bayes_least"))]
     found = [
         ("Do they differ at all?", omnibus),
-        ("Mean ranks, 1 = best", _mean_ranks(analysis)),
+        (f"Mean ranks, 1 = best; letters by {analysis.p_name}, alpha = {analysis.alpha:g}", _mean_ranks(analysis)),
         ("p-values of all pairs, adjusted for all of them", pairs[[*PAIR, *dict.fromkeys(p)]]),
         ("Sizes of the differences, first minus second", pairs[[*PAIR, *(name for name in effects if name in pairs)]]),
         ("Bayesian signed rank: which is better, or neither by more than the rope", pairs[[*PAIR, *bayes]]),
@@ -140,7 +140,10 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
 
 
 def _mean_ranks(analysis: "Analysis") -> "pd.DataFrame":
-    return analysis.mean_ranks.rename_axis("algorithm").rename("mean rank").reset_index().sort_values("mean rank", kind="stable")
+    table = analysis.mean_ranks.rename_axis("algorithm").rename("mean rank").reset_index()
+    letters = groups.letters(analysis.mean_ranks, analysis.p, analysis.alpha)
+    table = table if letters is None else table.assign(**{"same letter: no difference": table["algorithm"].map(letters)})
+    return table.sort_values("mean rank", kind="stable")
 
 
 def _bradley_terry(results: dict) -> "Section":

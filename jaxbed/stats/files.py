@@ -6,18 +6,19 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import paper, tables
+from jaxbed.stats import columns, latex, listing, paper, tables
 
 if TYPE_CHECKING:
     from jaxbed.stats.analysis import Analysis
 
-NAMES = ("stats.json", "scores.csv", "pairs.csv", "confusions.csv", "report.html")
+NAMES = ("stats.json", "scores.csv", "pairs.csv", "tests.csv", "columns.csv", "confusions.csv", "report.html")
+OF_TESTS = ("pairs.csv", "tests.csv", "tables/pairs.tex", "tables/mean_ranks.tex", "tables/effects.tex")
 
 
 def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
     """Writes everything into `out` and returns the paths. `facts`: how it came about (command, inputs), for stats.json and the page.
 
-    Without a test, files of pairs left by an earlier call are removed: they would belong to other scores.
+    Files of tests that are not made this time are removed: they would belong to other scores.
     """
     import pandas as pd
 
@@ -27,20 +28,27 @@ def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
     out, results = Path(out), analysis.results
     (out / "tables").mkdir(parents=True, exist_ok=True)
     _write_text(out / "stats.json", to_json({**facts, **results}))
-    tables.to_csv(analysis.scores, out / "scores.csv")
     trained = {tuple(cell) for cell in results["in_distribution"]}
     _write_text(out / "tables" / "scores.tex", tables.to_latex(analysis.scores, lower=results["lower_is_better"], in_distribution=trained))
     written = [out / "stats.json", out / "scores.csv", out / "tables" / "scores.tex"]
-    for_pairs = [out / "pairs.csv", out / "tables" / "pairs.tex"]
-    if analysis.p is None:
-        for path in for_pairs:
-            path.unlink(missing_ok=True)
-    else:
-        tables.to_csv(analysis.pairs, for_pairs[0])
-        _write_text(
-            for_pairs[1], tables.pairs_to_latex(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None, analysis.p_least)
-        )
-        written += for_pairs
+    for name in OF_TESTS:
+        (out / name).unlink(missing_ok=True)
+    csv = {"scores.csv": analysis.scores}
+    if len(found := listing.tests(results)):
+        csv["tests.csv"] = found
+    if analysis.p is not None:
+        csv["pairs.csv"] = analysis.pairs
+        decimals = paper.DECIMALS if results["paper"] else None
+        latex_tables = {"pairs": tables.pairs_to_latex(analysis.p, analysis.alpha, decimals, analysis.p_least)}
+        latex_tables["mean_ranks"] = latex.mean_ranks(analysis)
+        latex_tables |= {"effects": latex.effects(analysis)} if results["pairs"] is not None else {}
+        for name, text in latex_tables.items():
+            written.append(out / "tables" / f"{name}.tex")
+            _write_text(written[-1], text)
+    csv["columns.csv"] = columns.key(csv)
+    for name, table in csv.items():
+        tables.to_csv(table, out / name)
+    written += [out / name for name in csv if name != "scores.csv"]
     (out / "confusions.csv").unlink(missing_ok=True)
     if workdirs := [path for path in facts["input"] if Path(path).is_dir()]:
         from jaxbed import metrics

@@ -145,10 +145,15 @@ def pairs_to_latex(p: "pd.DataFrame", alpha: float, decimals: int | None = None,
         cells = [escape(row), *[""] * place]
         for column in p.columns[place + 1 :]:
             value = p.loc[row, column]
-            text = format_p(value, decimals, 0.0 if least is None else least.loc[row, column]).replace("<", "$<$").replace("≤", r"$\leq$")
-            cells.append(rf"\textbf{{{text}}}" if value < alpha else text)
+            cells.append(p_to_latex(value, alpha, decimals, 0.0 if least is None else least.loc[row, column]))
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def p_to_latex(p: float, alpha: float, decimals: int | None = None, least: float = 0.0) -> str:
+    """As `format_p`; bold below alpha."""
+    text = format_p(p, decimals, least).replace("<", "$<$").replace("≤", r"$\leq$")
+    return rf"\textbf{{{text}}}" if p < alpha else text
 
 
 def pairs_to_text(p: "pd.DataFrame", alpha: float, decimals: int | None = None, least: "pd.DataFrame | None" = None) -> str:
