@@ -90,7 +90,7 @@ def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.9
     """Observed value and percentile interval (value, low, high) of every `quantity`; `name` says of what.
 
     mean_rank, mean (over runs and datasets) and iqm of each algorithm, best_share (how often its mean rank is the lowest; no interval),
-    and f of Friedman. t_low, t_high: where the datasets are kept, the t interval of the mean over runs; NaN for a single run and all else.
+    and f of Friedman. least: one resample as a share, of shares. t_low, t_high: where the datasets are kept, the t interval of the mean over runs; NaN for a single run and all else.
     Mean and IQM mix the scales of the datasets: sensible only where one point means the same on all of them.
     """
     import numpy as np
@@ -115,6 +115,7 @@ def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.9
     rows += [("best_share", name, share, np.nan, np.nan) for name, share in zip(resamples.algorithms, shares, strict=True)]
     rows.append(("f", "all", friedman_f(now)[0], *np.quantile(friedman_f(ranked), tails, method="nearest")))  # F may be infinite
     table = pd.DataFrame(rows, columns=["quantity", "name", "value", "low", "high"])
+    table["least"] = np.where(table["quantity"] == "best_share", 1 / len(resamples.means), 0.0)
     if resamples.of_datasets:
         return table
     ends = _t_interval([grid.loc[name].mean(axis=1) for name in resamples.algorithms], tails[1])

@@ -15,7 +15,7 @@ WORDS = {
     "algorithm_j": "second",
     "mean_rank_i": "mean rank of the first",
     "mean_rank_j": "mean rank of the second",
-    "rank_difference": "difference of mean ranks (negative: the first is better)",
+    "rank_difference": "difference of mean ranks",
     "rank_difference_low": "difference of mean ranks, 95 % from",
     "rank_difference_high": "difference of mean ranks, 95 % to",
     "hodges_lehmann": "shift of scores (Hodges-Lehmann)",
@@ -66,9 +66,9 @@ WORDS = {
     "j_better": "second significantly better in",
     "p_low": "smallest p",
     "p_high": "largest p",
-    "difference": "difference in std of all runs of the two (at most about 2)",
+    "difference": "standardised difference (at most about 2)",
     "cliffs_delta": "Cliff's delta",
-    "a12": "P(a run of the first beats one of the second)",
+    "a12": "P(first beats second)",
     "p_these_datasets_holm": "p on these datasets, runs divided anew, Holm",
     "p": "p",
     "p_least": "smallest p of the draws (0: exact)",
@@ -111,7 +111,7 @@ WORDS = {
     "runs": "which runs",
     "mean": "mean over runs",
 }
-VALUES = {  # of text columns
+VALUES = {  # of the columns quantity and test
     "mean_rank": "mean rank",
     "iqm": "IQM",
     "best_share": "share of resamples with the best mean rank",
@@ -146,6 +146,8 @@ def key(files: "dict[str, pd.DataFrame]") -> "pd.DataFrame":
 
 def present(table: "pd.DataFrame", alpha: float) -> "pd.DataFrame":
     """A table for the page: heads in words, one column for a pair; p < alpha in bold; p and shares of draws not beyond their resolution."""
+    import pandas as pd
+
     from jaxbed.stats.html import Cell
 
     shown = {}
@@ -161,13 +163,21 @@ def present(table: "pd.DataFrame", alpha: float) -> "pd.DataFrame":
                 Cell(tables.format_p(p, least=least), "significant" if p < alpha else "", p)
                 for p, least in zip(values, bounds, strict=True)
             ]
+        elif name == "smallest_p":
+            shown[word(name)] = [Cell(tables.format_p(p), "", p) for p in values]
         elif name in SHARES and SHARES[name] in table:
             one = table[SHARES[name]]
             shown[word(name)] = [Cell(tables.format_share(share, least), "", share) for share, least in zip(values, one, strict=True)]
+        elif name == "value" and "least" in table:  # of several quantities, some of them shares
+            rows = zip(values, table["least"], strict=True)
+            shown[word(name)] = [Cell(tables.format_share(value, least), "", value) if least else _rounded(value) for value, least in rows]
         elif values.dtype.kind == "f":
-            shown[word(name)] = [float(f"{value:.4g}") for value in values]
+            shown[word(name)] = [_rounded(value) for value in values]
         else:
-            shown[word(name)] = [VALUES.get(value, value) if isinstance(value, str) else value for value in values]
-    import pandas as pd
-
+            shown[word(name)] = [VALUES.get(value, value) for value in values] if name in ("quantity", "test") else values.tolist()
     return pd.DataFrame(shown)
+
+
+def _rounded(value: float) -> float:
+    """Four digits that count."""
+    return float(f"{value:.4g}")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxbed.stats import bootstrap, columns, groups, report, select, tables
+from jaxbed.stats.new_datasets import BY_BLOCKS, FLOORS
 from jaxbed.stats.ranks import FEW_BLOCKS
 
 if TYPE_CHECKING:
@@ -112,6 +113,10 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
         ("Sizes of the differences, first minus second", pairs[[*PAIR, *(name for name in effects if name in pairs)]]),
         ("Bayesian signed rank: which is better, or neither by more than the rope", pairs[[*PAIR, *bayes]]),
     ]
+    floors = {FLOORS[name]: max(p, friedman["p_least"] * (name in BY_BLOCKS)) for name, p in results["floors"].items()}
+    found.append(
+        ("Smallest p that the tests can give here, whatever the scores", pd.DataFrame(floors.items(), columns=["test", "smallest_p"]))
+    )
     if results["baseline_comparisons"] is not None:
         against = results["baseline_comparisons"]
         names = [*PAIR, "rank_difference", "hodges_lehmann", "hodges_lehmann_low", "hodges_lehmann_high", "p_permutation"]
@@ -122,7 +127,6 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
     if results["paper"]:
         published = pd.DataFrame(results["paper"]["nemenyi"]).rename_axis("p").reset_index()
         found.insert(0, (f"As published: F = {results['paper']['f']:.6f}, p = {results['paper']['p']:.4g}; Nemenyi", published))
-    floors = "; ".join(f"{name.replace('_', ' ')} {p:.2g}" for name, p in results["floors"].items())
     blocks = (
         f"{friedman['blocks']} families of datasets are the blocks of the permutation test. All other tests here, the posteriors and the "
         "power take every dataset for separate evidence and are too sure: do not quote them."
@@ -131,7 +135,7 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
         "to the dataset."
     )
     text = [
-        f"{blocks} Smallest p that the tests can give here: {floors}.",
+        blocks,
         "In a pair A – B differences are A minus B: a negative difference of ranks means that A is better; a positive shift "
         f"(Hodges-Lehmann) too. Rope: {results['rope']:g}. Only the verdict's procedure is a claim; the other tests are exploratory.",
     ]

@@ -126,8 +126,7 @@ def profile(profiles: "pd.DataFrame", unit: str, factor: float = 1.0, lower: boo
 
     names = list(profiles["algorithm"].unique())
     with figure_style.style():
-        figure, grid = figure_style.grid([""], columns=1, height=2.6)
-        axes = grid[""]
+        figure, axes = figure_style.single(5.2, 2.4)
         for place, name in enumerate(names):
             curve, look = profiles[profiles["algorithm"] == name], figure_style.look(place)
             axes.step(curve["score"] * factor, curve["share"], where="post", color=look["color"], linestyle=look["linestyle"])
@@ -137,7 +136,7 @@ def profile(profiles: "pd.DataFrame", unit: str, factor: float = 1.0, lower: boo
         axes.set(ylim=(0, 1), xlabel=unit, ylabel=f"share {'below' if lower else 'above'}")
         axes.grid(True)
         looks = [Line2D([], [], **{**figure_style.look(place), "marker": ""}) for place in range(len(names))]
-        figure.legend(looks, names, loc="outside right upper", handlelength=3.5)
+        figure.legend(looks, names, loc="upper left", bbox_to_anchor=(1, 1), handlelength=3.5)
     return figure
 
 

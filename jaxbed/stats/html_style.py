@@ -46,15 +46,16 @@ thead th { white-space: normal; vertical-align: bottom }
 thead th { border: 1px solid var(--ink); border-width: 1px 0 }
 tbody th { font-weight: 400 }
 tbody tr:last-child > * { border-bottom: 1px solid var(--ink) }
-tr > :first-child { position: sticky; left: 0; padding-left: 0; background: var(--paper); white-space: normal }
+tr > :first-child { position: sticky; left: 0; padding-left: 0; background: var(--paper); white-space: normal; min-width: 9rem }
 thead tr > :first-child { z-index: 2 }
 tbody tr:hover > * { background: var(--faint) }
 .number { text-align: right }
 .best, .significant { font-weight: 700 }
 .in-distribution { text-decoration: underline; text-underline-offset: .2em }
 .grey { color: var(--quiet) }
-th button { margin: 0; padding: 0; border: 0; background: none; color: inherit; font: inherit; text-align: inherit; cursor: pointer }
-th button::after { content: "\\2195" / ""; display: inline-block; width: .75em; color: var(--line); text-align: center }
+th button { margin: 0; padding: 0; border: 0; background: none; color: inherit; font: inherit; text-align: inherit; cursor: pointer;
+  position: relative; padding-right: .8em }
+th button::after { content: "\\2195" / ""; position: absolute; right: 0; bottom: 0; color: var(--line) }
 [aria-sort] button::after { content: "\\2191" / ""; color: var(--accent) }
 [aria-sort="descending"] button::after { content: "\\2193" / "" }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px }
@@ -67,7 +68,8 @@ dd { margin: 0; font: .8125rem/1.5rem ui-monospace, "Liberation Mono", monospace
 @media screen and (max-width: 40rem) {
   main { padding-top: 1.5rem }
   h1 { font-size: 1.5rem }
-  tr > :first-child { min-width: 6rem; max-width: 10rem; overflow-wrap: anywhere }
+  tr > :first-child { min-width: 6.5rem; max-width: 10rem }
+  tbody tr > :first-child { overflow-wrap: anywhere }
   svg { max-width: none; width: auto }
   dl { grid-template-columns: 1fr; gap: 0 }
   dd { margin-bottom: .6rem }

@@ -19,6 +19,15 @@ RESAMPLES = 2000  # of runs
 FEWER_RESAMPLES = 500  # where each takes a call
 FEWER_DRAWS = 20_000  # where many tables are tested
 BY_BLOCKS = ("friedman_exact", "permutation_pairs", "permutation_baseline")  # tests that count families where they are known
+FLOORS = {  # tests of permutation.smallest_p in words
+    "friedman_exact": "Friedman's test",
+    "permutation_pairs": "the permutation test of all pairs",
+    "permutation_baseline": "the permutation test against the baseline",
+    "nemenyi": "Nemenyi",
+    "wilcoxon": "Wilcoxon for one pair",
+    "wilcoxon_holm_pairs": "Wilcoxon + Holm over all pairs",
+    "wilcoxon_holm_baseline": "Wilcoxon + Holm against the baseline",
+}
 APPROXIMATE = 0.2  # relative difference of two p-values that is worth a word
 
 
@@ -251,16 +260,8 @@ def _smallest_p(n: int, m: int, blocks: int) -> dict[str, float]:
 
 
 def _floors(n: int, m: int, blocks: int, alpha: float, with_baseline: bool) -> list[dict]:
-    words = {
-        "friedman_exact": "Friedman's test",
-        "permutation_pairs": "the permutation test of all pairs",
-        "nemenyi": "Nemenyi",
-        "wilcoxon": "Wilcoxon for one pair",
-        "wilcoxon_holm_pairs": "Wilcoxon + Holm over all pairs",
-        "wilcoxon_holm_baseline": "Wilcoxon + Holm against the baseline",
-    }
     floors = _smallest_p(n, m, blocks)
-    high = {words[name]: p for name, p in floors.items() if name in words and p >= alpha and (with_baseline or "baseline" not in name)}
+    high = {FLOORS[name]: p for name, p in floors.items() if p >= alpha and (with_baseline or "baseline" not in name)}
     if not high:
         return []
     listed = "; ".join(f"{name} ({p:.3g})" for name, p in high.items())
