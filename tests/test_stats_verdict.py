@@ -67,11 +67,11 @@ def test_one_family_all_pairs_without_a_baseline_and_comparisons_with_it_where_a
     results, text, _ = report(tmp_path, capsys, path)
     assert results["baseline"] is None and results["claims"]["family"] == "pairs" and "than ERM (3 comparisons" not in text
     assert "Of all 6 pairs, adjusted for all" in text
-    procedure = "Procedure: first the exact Friedman test; where it finds a difference, the permutation test (single step) of 6 pairs."
+    procedure = "Procedure: first the exact Friedman test; where it finds a difference, 6 pairs (permutation test, single step)."
     assert procedure in text
     results, text, page = report(tmp_path, capsys, path, "--baseline", "ERM")
     assert results["claims"]["family"] == "baseline_comparisons" and "Of all 6 pairs" not in text
-    assert "of the 3 comparisons with the baseline. Nothing else is claimed" in text
+    assert "the 3 comparisons with the baseline (permutation test, single step). Nothing else is claimed" in text
     shares = {row["algorithm_i"]: row["significant"] for row in results["stability"]["baseline_comparisons"]}
     for claim in results["claims"]["found"][:3]:
         share = shares[claim["better"]]

@@ -90,7 +90,8 @@ def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.9
     """Observed value and percentile interval (value, low, high) of every `quantity`; `name` says of what.
 
     mean_rank, mean (over runs and datasets) and iqm of each algorithm, best_share (how often its mean rank is the lowest; no interval),
-    and f of Friedman. least: one resample as a share, of shares. t_low, t_high: where the datasets are kept, the t interval of the mean over runs; NaN for a single run and all else.
+    and f of Friedman. least: one resample as a share, where the value is one. t_low, t_high: where the datasets are kept, the t interval of
+    the mean over runs; NaN for a single run and all else.
     Mean and IQM mix the scales of the datasets: sensible only where one point means the same on all of them.
     """
     import numpy as np

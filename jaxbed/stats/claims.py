@@ -43,7 +43,7 @@ def _new_datasets(results: dict) -> dict:
         "overall": overall,
         "family": family,
         "comparisons": len(results[family]),
-        "test": "exact sign test" if two and not friedman["families"] else "permutation test (single step)",
+        "test": "exact sign test" if two and not friedman["families"] else "permutation test, single step",
         "smallest_p": max(floor, friedman["p_least"]),
         "found": comparisons(results[family], "p_permutation", alpha) if overall is None or overall["differ"] else [],
     }

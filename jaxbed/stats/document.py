@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PAIR = ["algorithm_i", "algorithm_j"]
 LONG = 12  # rows, from where a table is folded
+MOST_ROWS = 1000  # of a table; a browser shows no more at ease
 
 
 def build(analysis: "Analysis", drawn: "Sequence[Figure]", facts: dict) -> "Document":
@@ -267,9 +268,11 @@ def _presented(found: "list[tuple[str, pd.DataFrame]]", alpha: float) -> "list[t
 
 
 def _section(title: str, text: list[str], found: "list[tuple[str, pd.DataFrame]]", drawn: "list[Figure]") -> "Section":
-    """A section whose long tables are folded."""
+    """A section whose long tables are folded, and very long ones cut, which their captions say."""
     from jaxbed.stats import html
 
+    cut = " (the first {} of {} rows; all are in stats.json)"
+    found = [(caption + cut.format(MOST_ROWS, len(table)) * (len(table) > MOST_ROWS), table[:MOST_ROWS]) for caption, table in found]
     shown, folded = ([part for part in found if (len(part[1]) > LONG) == long] for long in (False, True))
     return html.Section(title, text, shown, drawn, folded)
 

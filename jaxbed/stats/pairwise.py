@@ -18,6 +18,7 @@ Benavoli et al., "Should we really use post-hoc tests based on mean-ranks?", JML
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,7 @@ def wilcoxon(differences: Sequence[float], *, pratt: bool = False) -> tuple[floa
     import numpy as np
 
     signed = _doubled_signed_ranks(differences, pratt)
-    chances = _chances(np.abs(signed))
+    chances = _chances(tuple(sorted(np.abs(signed).tolist())))
     lower = int(min(signed[signed > 0].sum(), -signed[signed < 0].sum()))
     return lower / 2, min(1.0, 2 * float(chances[: lower + 1].sum()))
 
@@ -120,7 +121,7 @@ def shift_interval(differences: Sequence[float], level: float = 0.95) -> tuple[f
     d = np.round(np.asarray(differences, dtype=float), DIFFERENCE_DECIMALS)
     first, second = np.triu_indices(len(d))
     means = np.sort((d[first] + d[second]) / 2)
-    out = int((_chances(range(1, len(d) + 1)).cumsum() <= (1 - level) / 2 + 1e-12).sum())  # of the smallest and largest means
+    out = int((_chances(tuple(range(1, len(d) + 1))).cumsum() <= (1 - level) / 2 + 1e-12).sum())  # of the smallest and largest means
     return (float(means[out - 1]), float(means[-out])) if out else (float("nan"), float("nan"))
 
 
@@ -162,7 +163,8 @@ def _conover(doubled: "np.ndarray", differences: "np.ndarray") -> "np.ndarray":
     return 2 * stats.t.sf(differences / np.sqrt(2 * residual / degrees), degrees)
 
 
-def _chances(sizes: Sequence[int]) -> "np.ndarray":
+@lru_cache(maxsize=100)
+def _chances(sizes: tuple[int, ...]) -> "np.ndarray":
     """The chance of each sum 0, 1, ... of those of the whole numbers `sizes` that have a plus, if all signs are equally likely."""
     import numpy as np
 

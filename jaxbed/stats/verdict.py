@@ -135,8 +135,10 @@ def _comparisons(claimed: dict, table: "pd.DataFrame", column: str, baseline: st
 def _family(claimed: dict, alpha: float) -> list[str]:
     overall, family, count = claimed["overall"], claimed["family"], claimed["comparisons"]
     compared = f"the {_count(count, 'comparison')} with the baseline" if family == "baseline_comparisons" else _count(count, "pair")
-    steps = [f"first the {overall['test']}"] if overall else []
-    steps += [f"the {claimed['test']} of {compared}"] if family else []
+    steps = []
+    if overall:
+        steps.append(f"first each dataset ({overall['test']})" if "datasets" in overall else f"first the {overall['test']}")
+    steps += [f"{compared} ({claimed['test']})"] if family else []
     return [
         f"Procedure: {'; where it finds a difference, '.join(steps)}. Nothing else is claimed: if no algorithm differs, the chance of "
         f"any false claim is at most {alpha:g}. All other tests in the report are exploratory."
