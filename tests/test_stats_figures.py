@@ -384,3 +384,18 @@ def test_many_algorithms_and_datasets_give_few_artists(tmp_path):
     assert len(shown) == 15 and shown + left_out == [f"d{column}" for column in range(60)]
     figure = figures.runs(selected[selected["dataset"].isin(shown)], "accuracy")
     assert max(len(axes.collections) + len(axes.lines) + len(axes.texts) for axes in figure.axes) < 8
+
+
+def test_a_forest_of_many_pairs_shows_those_with_the_best_which_comes_first():
+    names = [f"a{place}" for place in range(10)]
+    rows = [(i, j, 1.0 + place, 0.5 + place, 2.0 + place) for place, (i, j) in enumerate(itertools.combinations(names, 2))]
+    pairs = pd.DataFrame(rows, columns=["algorithm_i", "algorithm_j", "hodges_lehmann", "hodges_lehmann_low", "hodges_lehmann_high"])
+    means = {name: abs(place - 4) + 1.0 for place, name in enumerate(names)}
+    found, which = figures._compared({"baseline_comparisons": None, "pairs": pairs, "friedman": {"mean_ranks": means}})
+    assert set(found["algorithm_i"]) == {"a4"} and set(found["algorithm_j"]) == set(names) - {"a4"} and "a4" in which
+    assert (found["hodges_lehmann_low"] < found["hodges_lehmann"]).all() and (found["hodges_lehmann"] < found["hodges_lehmann_high"]).all()
+    given = pairs.set_index(["algorithm_i", "algorithm_j"])["hodges_lehmann"]
+    for row in found.itertuples():
+        assert row.hodges_lehmann == (
+            given[("a4", row.algorithm_j)] if ("a4", row.algorithm_j) in given else -given[(row.algorithm_j, "a4")]
+        )

@@ -41,9 +41,15 @@ def build(analysis: "Analysis", drawn: "Sequence[Figure]", facts: dict) -> "Docu
     warnings = [{key: warning[key] for key in ("code", "text", "cure")} for warning in results["warnings"]]
     n, m = len(results["algorithms"]), len(results["datasets"])
     title = f"{results['metric'].capitalize()}: {n} algorithm{'s' * (n != 1)} on {m} dataset{'s' * (m != 1)}"
+    return html.Document(title, results["verdict"], sections, warnings, told, _answers(results))
+
+
+def _answers(results: dict) -> int:
+    """How many lines of the verdict are the answer: the overall test and the comparisons, or one line."""
     claimed = results["claims"]
-    answers = 2 if claimed and claimed["overall"] and claimed["family"] else 1
-    return html.Document(title, results["verdict"], sections, warnings, told, answers)
+    if not claimed or not claimed["overall"] or claimed["smallest_p"] >= results["alpha"]:
+        return 1
+    return 1 if results["question"] == "new-datasets" and not results["friedman"] else 2  # one dataset: no conclusion
 
 
 def _scores(analysis: "Analysis", figures: dict) -> "Section":
@@ -244,7 +250,7 @@ def _firmness(results: dict, figures: dict) -> "Section":
 
 
 def _coverage() -> str:
-    """How often the percentile intervals beside it hold the truth."""
+    """How often percentile intervals hold the truth."""
     by_runs = "; ".join(
         f"{', '.join(f'{share:.0%} with {runs}' for runs, share in of.items())} runs for the {name}"
         for name, of in bootstrap.COVERAGE.items()

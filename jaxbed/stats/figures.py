@@ -95,7 +95,16 @@ def _compared(results: dict) -> "tuple[pd.DataFrame, str]":
     if len(pairs) <= MOST_PAIRS:
         return pairs, "all pairs"
     best = min(means, key=lambda name: (round(means[name], 9), name))
-    return pairs[(pairs["algorithm_i"] == best) | (pairs["algorithm_j"] == best)], f"the comparisons with {best}, the best mean rank"
+    rows = pairs[(pairs["algorithm_i"] == best) | (pairs["algorithm_j"] == best)]
+    turned = rows["algorithm_j"] == best  # the best comes first
+    swapped = rows.assign(
+        algorithm_i=best,
+        algorithm_j=rows["algorithm_i"].where(turned, rows["algorithm_j"]),
+        hodges_lehmann=rows["hodges_lehmann"].mask(turned, -rows["hodges_lehmann"]),
+        hodges_lehmann_low=rows["hodges_lehmann_low"].mask(turned, -rows["hodges_lehmann_high"]),
+        hodges_lehmann_high=rows["hodges_lehmann_high"].mask(turned, -rows["hodges_lehmann_low"]),
+    )
+    return swapped, f"the comparisons with {best}, the best mean rank"
 
 
 def _of_scores(analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure.Figure]]]":

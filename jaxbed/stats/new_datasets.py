@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity, stepwise
+from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity, stepwise, tables
 from jaxbed.stats.options import Options
 
 if TYPE_CHECKING:
@@ -187,7 +187,8 @@ def _pairs(matrix: "pd.DataFrame", found: permutation.Permutation, seed: int, ro
     table.insert(place, "p_z_shaffer", stepwise.shaffer(table["p_z"]))
     if len(matrix) <= stepwise.LARGEST:
         table.insert(place + 1, "p_z_bergmann_hommel", stepwise.bergmann_hommel(table["p_z"]))
-    signed = bayes.signed_rank(matrix, rope, seed=seed).set_index(PAIR).add_prefix("bayes_")
+    least = 1 / bayes.most_draws(*matrix.shape)
+    signed = bayes.signed_rank(matrix, rope, seed=seed).assign(least=least).set_index(PAIR).add_prefix("bayes_")
     wins = bradley_terry.win_probabilities(matrix, rope, std, seed=seed).set_index(PAIR)
     wins = wins.rename(columns={"p": "win_p", "p_low": "win_low", "p_high": "win_high"})
     return table.join(signed, on=PAIR).join(wins, on=PAIR)
@@ -251,7 +252,8 @@ def _approximate(friedman: dict, n: int) -> list[dict]:
     p, f = friedman["p"], friedman["p_f_moment"]
     if n == 2 or f != f or friedman["families"] or abs(f - p) <= max(APPROXIMATE * p, 3 * friedman["p_standard_error"]):
         return []
-    return [{"code": "APPROX", "text": f"the F approximation gives p = {f:.3g}, {friedman['p_method']} {p:.3g}"}]
+    text = f"the F approximation gives {tables.p_equals(f)}, {friedman['p_method']} {tables.p_equals(p, friedman['p_least'])}"
+    return [{"code": "APPROX", "text": text}]
 
 
 def _smallest_p(n: int, m: int, blocks: int) -> dict[str, float]:

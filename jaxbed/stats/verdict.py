@@ -118,7 +118,8 @@ def _these_datasets(results: dict) -> list[str]:
         lines += _comparisons(claimed, these[claimed["family"]], "p_holm", baseline, alpha, " over all datasets together")
     elif claimed["family"]:
         lines.append(f"No conclusion on pairs: so few runs can show none to differ{_least(claimed['smallest_p'])}. Train more runs.")
-    return [*lines, "This says nothing about other datasets.", *_family(claimed, alpha)]
+    lines.append("This says nothing about other datasets.")
+    return lines + _family(claimed, alpha) if overall or claimed["smallest_p"] < alpha else lines
 
 
 def _comparisons(claimed: dict, table: "pd.DataFrame", column: str, baseline: str | None, alpha: float, where: str = "") -> list[str]:
@@ -139,6 +140,8 @@ def _family(claimed: dict, alpha: float) -> list[str]:
     if overall:
         steps.append(f"first each dataset ({overall['test']})" if "datasets" in overall else f"first the {overall['test']}")
     steps += [f"{compared} ({claimed['test']})"] if family else []
+    if not steps:
+        return []
     return [
         f"Procedure: {'; where it finds a difference, '.join(steps)}. Nothing else is claimed: if no algorithm differs, the chance of "
         f"any false claim is at most {alpha:g}. All other tests in the report are exploratory."
@@ -166,7 +169,7 @@ def _skillings_mack(results: dict) -> list[str]:
     found = results["missing_cells"]
     if found is None:
         return []
-    p = f"{tables.p_equals(found['p'])}"
+    p = tables.p_equals(found["p"], found["p_least"])
     return [f"With the incomplete datasets too: Skillings-Mack {found['statistic']:.2f}, {p} ({found['n_datasets']} datasets)."]
 
 
