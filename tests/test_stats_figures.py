@@ -376,7 +376,7 @@ def test_many_algorithms_and_datasets_give_few_artists(tmp_path):
     """Figures end: no text per pair and no artist per cell where there are too many to see."""
     rng = np.random.default_rng(0)
     names = [f"a{place}" for place in range(40)]
-    p = pd.DataFrame(1 - np.tril(rng.random((40, 40)), -1) - np.tril(rng.random((40, 40)), -1).T * 0, names, names)
+    p = pd.DataFrame(rng.random((40, 40)), names, names)
     assert not figures.p_values(p, 0.05, "a test").axes[0].texts
     rows = [(name, run, f"d{column}", rng.random()) for name in names for run in (1, 2) for column in range(60)]
     selected = pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "value"])
@@ -399,3 +399,23 @@ def test_a_forest_of_many_pairs_shows_those_with_the_best_which_comes_first():
         assert row.hodges_lehmann == (
             given[("a4", row.algorithm_j)] if ("a4", row.algorithm_j) in given else -given[(row.algorithm_j, "a4")]
         )
+
+
+def test_figures_of_scores_where_lower_is_better(tmp_path, monkeypatch):
+    """The best stays on top, a profile counts what is below, and a shift to the right is still an advantage."""
+    rng, drawn, save = np.random.default_rng(1), {}, figure_style.save
+    rows = [
+        (name, run, f"d{column}", 1.0 + place + 0.1 * rng.random())
+        for place, name in enumerate("abc")
+        for run in (1, 2, 3)
+        for column in range(6)
+    ]
+    pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "value"]).assign(metric="loss").to_csv(tmp_path / "scores.csv", index=False)
+    monkeypatch.setattr(figure_style, "save", lambda figure, *where: drawn.setdefault(where[-1], figure) and save(figure, *where))
+    call = [str(tmp_path / "scores.csv"), "--metric", "loss", "--lower", "--permutations", "500", "--out", str(tmp_path / "out")]
+    assert main.main(call) == 0
+    assert labels(drawn["iqm"].axes[0]) == labels(drawn["rank_stability"].axes[0]) == ["a", "b", "c"]
+    assert all(value > 0 for value in drawn["iqm"].axes[0].lines[0].get_xdata())
+    best = drawn["profile"].axes[0].lines[0].get_xydata()
+    assert best[0, 1] == 0 and best[-1, 1] == 1 and "below" in drawn["profile"].axes[0].get_ylabel()
+    assert labels(drawn["forest"].axes[0])[0] == "a – c" and drawn["forest"].axes[0].get_xlim()[1] > 1.9

@@ -47,9 +47,9 @@ def test_they_reject_no_less_than_holm(n):
 
 
 def test_how_many_pairs_can_be_equal():
-    """Shaffer 1986, and table 1 of García and Herrera 2008."""
+    """All divisions of three and of five; the number of divisions is Bell's."""
     assert stepwise._possible(3) == {0, 1, 3} and stepwise._possible(5) == {0, 1, 2, 3, 4, 6, 10}
-    assert len(stepwise._exhaustive(4)) == 14 and len(stepwise._exhaustive(8)) == 4139  # Bell's numbers less one
+    assert len(stepwise._exhaustive(4)) == 14 and len(stepwise._exhaustive(8)) == 4139
 
 
 def test_the_family_error_is_held_where_some_algorithms_are_alike():

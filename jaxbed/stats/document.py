@@ -161,7 +161,7 @@ def _bradley_terry(results: dict) -> "Section":
     model, pairs, n = results["bradley_terry"], results["pairs"], len(results["algorithms"])
     names = ["bt_p", "bt_low", "bt_high", "win_low", "win_high", "bt_p_better", "bt_p_equivalent", "bt_least"]
     simulated = ["bt_p", "bt_low", "bt_high", "win_low", "win_high"]
-    chances = pairs[[*PAIR, *names]].assign(**pairs[simulated].round(2))
+    chances = pairs[[*PAIR, *names]].assign(**pairs[simulated].round(3))
     wins = model["predictive"][[*PAIR, "wins", "games", "predicted", "low", "high"]].round(1)
     text = [
         "Bayesian Bradley-Terry model: every algorithm has one ability, and only who wins counts, not by how much. P is the probability "

@@ -122,8 +122,10 @@ def _of_scores(analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure
         scale = "Datasets count alike, in the unit of the scores: sensible where a point means the same on all of them."
         caption = "Interquartile mean (IQM) of the scores of all runs on all datasets, with the percentile interval over resampled runs; "
         caption += f"with few runs it is too narrow. {scale}"
+        many = len(results["algorithms"]) > MOST_PROFILES
+        caption += f" A performance profile is drawn for up to {MOST_PROFILES} algorithms." * many
         made["iqm"] = caption, partial(iqm, results["stability"]["runs_resampled"], unit, factor, lower)
-        if len(results["algorithms"]) <= MOST_PROFILES:
+        if not many:
             caption = f"Performance profile: the share of runs and datasets with a score {'below' if lower else 'above'} that of the axis, "
             caption += f"with pointwise 95 % bands over resampled runs. {scale}"
             of_all = analysis.selected[analysis.selected["dataset"].isin(results["datasets"])]

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add, default = parser.add_argument, Options()
     add("paths", nargs="+", metavar="PATH", help="workdirs, or CSV/Parquet files with the columns algorithm,run,dataset,accuracy")
-    add("--out", metavar="DIR", help="write report.html, stats.json, scores.csv, pairs.csv, tables, figures there (default: print only)")
+    add("--out", metavar="DIR", help="write report.html, stats.json, CSV files, LaTeX tables and figures there (default: print only)")
     ask = parser.add_argument_group("the question")
     ask.add_argument(
         "--question", default=default.question, choices=QUESTIONS,
