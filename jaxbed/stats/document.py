@@ -120,7 +120,11 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
         ("Sizes of the differences, first minus second", pairs[[*PAIR, *(name for name in effects if name in pairs)]]),
         ("Bayesian signed rank: which is better, or neither by more than the rope", pairs[[*PAIR, *bayes]]),
     ]
-    floors = {FLOORS[name]: max(p, friedman["p_least"] * (name in BY_BLOCKS)) for name, p in results["floors"].items()}
+    floors = {
+        FLOORS[name]: max(p, friedman["p_least"] * (name in BY_BLOCKS))
+        for name, p in results["floors"].items()
+        if results["baseline"] is not None or "baseline" not in name
+    }
     found.append(
         ("Smallest p that the tests can give here, whatever the scores", pd.DataFrame(floors.items(), columns=["test", "smallest_p"]))
     )
@@ -144,7 +148,7 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
     text = [
         blocks,
         "In a pair A – B differences are A minus B: a negative difference of ranks means that A is better; a positive shift "
-        f"(Hodges-Lehmann) too. Rope: {results['rope']:g}. Only the verdict's procedure is a claim; the other tests are exploratory.",
+        f"(Hodges-Lehmann) too. Differences up to {results['rope']:g}, the rope, do not matter. Only the verdict's procedure is a claim; the other tests are exploratory.",
     ]
     drawn = _of(figures, "critical_difference", "forest", "p_values")
     return _section("Would they differ on another dataset?", text, found, drawn)
