@@ -148,7 +148,8 @@ def _new_datasets(analysis: "Analysis", figures: dict) -> "Section":
     text = [
         blocks,
         "In a pair A – B differences are A minus B: a negative difference of ranks means that A is better; a positive shift "
-        f"(Hodges-Lehmann) too. Differences up to {results['rope']:g}, the rope, do not matter. Only the verdict's procedure is a claim; the other tests are exploratory.",
+        f"(Hodges-Lehmann) too. Differences up to {results['rope']:g}, the rope, do not matter. Only the verdict's procedure is a claim; "
+        "the other tests are exploratory.",
     ]
     drawn = _of(figures, "critical_difference", "forest", "p_values")
     return _section("Would they differ on another dataset?", text, found, drawn)
