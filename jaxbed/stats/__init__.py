@@ -17,7 +17,7 @@ paper                     tests as BiasBed made them, to check its tables
 analysis                  all of it: records -> everything found
 claims                    what the verdict may claim: one family of comparisons
 verdict, report           the words; text for a terminal
-columns                   words for the columns of tables
+headings                  words for the columns of tables
 groups                    algorithms of which no two differ: bars, letters
 document, html            the page
 figures                   figures_ranks, figures_scores: PDF, PNG, SVG; tikz

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import bootstrap, columns, groups, report, select, tables
+from jaxbed.stats import bootstrap, groups, headings, report, select, tables
 from jaxbed.stats.new_datasets import BY_BLOCKS, FLOORS
 from jaxbed.stats.ranks import FEW_BLOCKS
 
@@ -85,7 +85,7 @@ def _scores(analysis: "Analysis", figures: dict) -> "Section":
     folded = [("Runs", counts)] * (scores["n"].nunique() > 1)
     if results["these_datasets"]:
         cells = results["these_datasets"]["intervals"]
-        folded.append((f"t intervals of the means, {1 - results['alpha']:.0%}", columns.present(cells, results["alpha"])))
+        folded.append((f"t intervals of the means, {1 - results['alpha']:.0%}", headings.present(cells, results["alpha"])))
     return html.Section("Scores", text, found, _of(figures, "runs", "iqm", "profile"), folded)
 
 
@@ -182,10 +182,10 @@ def _bradley_terry(results: dict) -> "Section":
             "datasets, by maximum likelihood, do without that."
         )
     found = [
-        ("P by pairs", columns.present(chances, results["alpha"])),
+        ("P by pairs", headings.present(chances, results["alpha"])),
         (
             "Wins of the first, found and predicted",
-            columns.present(wins, results["alpha"]).rename(columns=lambda name: name.replace("95", "90")),
+            headings.present(wins, results["alpha"]).rename(columns=lambda name: name.replace("95", "90")),
         ),
     ]
     return _section("How likely is a win on another dataset?", text, found, [])
@@ -275,7 +275,7 @@ def _epochs(analysis: "Analysis", figures: dict) -> "Section":
 
 
 def _presented(found: "list[tuple[str, pd.DataFrame]]", alpha: float) -> "list[tuple[str, pd.DataFrame]]":
-    return [(caption, columns.present(table, alpha)) for caption, table in found]
+    return [(caption, headings.present(table, alpha)) for caption, table in found]
 
 
 def _section(title: str, text: list[str], found: "list[tuple[str, pd.DataFrame]]", drawn: "list[Figure]") -> "Section":

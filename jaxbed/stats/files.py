@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import columns, latex, listing, paper, tables
+from jaxbed.stats import headings, latex, listing, paper, tables
 
 if TYPE_CHECKING:
     from jaxbed.stats.analysis import Analysis
@@ -45,7 +45,7 @@ def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
         for name, text in latex_tables.items():
             written.append(out / "tables" / f"{name}.tex")
             _write_text(written[-1], text)
-    csv["columns.csv"] = columns.key(csv)
+    csv["columns.csv"] = headings.key(csv)
     for name, table in csv.items():
         tables.to_csv(table, out / name)
     written += [out / name for name in csv if name != "scores.csv"]
