@@ -358,7 +358,7 @@ def test_workdirs_end_to_end(tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert main.main([*paths, "--out", str(out)]) == 0
     found, text = json.loads((out / "stats.json").read_text()), capsys.readouterr().out
-    assert found["datasets"] == [f"s{d}" for d in range(6)] and found["baseline"] == "erm"  # not the validation split
+    assert found["datasets"] == [f"s{d}" for d in range(6)] and found["baseline"] is None
     assert found["scores"]["cells"][0]["mean"] == pytest.approx(0.025)  # mean of the tied epochs 2 and 3
     assert found["selection"]["tied_choices"] == 4 and {run["epoch"] for run in found["selection"]["runs"]} == {2}
     assert "TIED_SELECTION: 4 of 4" in text and "in percent" in text
@@ -410,7 +410,7 @@ def test_summary_and_latex():
 @needs_data
 @pytest.mark.parametrize(("datasets", "f", "p", "rank_sum"), [("all", 7.463415, 2.173585e-6, 53), (STRICT, 4.985765, 4.56654e-4, 37)])
 def test_biasbed_from_the_runs(datasets, f, p, rank_sum):
-    found = analyse(records.load([C2]), Options(exclude=("pAdaIN:2,5",), datasets=datasets)).results
+    found = analyse(records.load([C2]), Options(exclude=("pAdaIN:2,5",), datasets=datasets, baseline="ERM")).results
     assert found["friedman"]["f"] == pytest.approx(f, abs=1e-6)
     assert found["friedman"]["p_f_moment"] == pytest.approx(p, rel=1e-5)
     m = found["friedman"]["m_datasets"]
@@ -440,7 +440,6 @@ def test_command_writes_the_same_bytes_whatever_the_order_of_rows(tmp_path, caps
     assert {"pairs.csv", "report.html", "scores.csv", "stats.json", "tables/pairs.tex", "tables/scores.tex"} < set(map(str, files))
     assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes() for file in files)
     text = capsys.readouterr().out
-    assert "One algorithm is better than ERM (2 comparisons, alpha = 0.05): best (p = 0.0045)." in text
     assert "Of all 3 pairs, adjusted for all, 2 differ: best better than ERM (p = 0.0067)" in text
     assert r"\textbf{0.0067}" in (tmp_path / "one" / "tables" / "pairs.tex").read_text()
     lines = Path(path).read_text().splitlines()

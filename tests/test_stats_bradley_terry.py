@@ -299,6 +299,6 @@ def test_a_model_that_does_not_fit_is_called_so():
         section = next(section for section in page.sections if "win on another" in section.title)
         assert ("do not use it" in section.text[1]) == (times == 20) and "too narrow" in section.text[2]
         assert [len(table) for _, table in section.tables] == [3, 3]
-        assert section.tables[0][1]["P(i beats j)"].between(0.4, 0.6).all()
+        assert section.tables[0][1]["P(the first wins)"].between(0.4, 0.6).all()
     codes = {times: {warning["code"] for warning in found[times].results["warnings"]} for times in found}
     assert "MISFIT" in codes[20] and "MISFIT" not in codes[4]

@@ -116,6 +116,28 @@ def test_power_of_two_algorithms_is_that_of_the_sign_test():
         assert curve.set_index("datasets")["power"].to_dict() == {m: float(m >= 6) for m in range(2, 13)}
 
 
+def seven_wins(mean: float, std: float) -> pd.DataFrame:
+    """Two algorithms on seven datasets whose differences have this mean and std, all of one sign."""
+    spread = np.linspace(-1, 1, 7)
+    differences = mean + std * spread / spread.std(ddof=1)
+    rows = [
+        (name, run, f"d{j}", 50 + 5 * j + (name == "new") * differences[j] + 0.01 * (run - 2))
+        for name in ("old", "new") for j in range(7) for run in (1, 2, 3)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "accuracy"])
+
+
+def test_datasets_needed_by_two_algorithms_follow_from_mean_and_std_of_their_differences(tmp_path, capsys):
+    seven_wins(1.115, 0.774).to_csv(tmp_path / "scores.csv", index=False)
+    assert main.main([str(tmp_path / "scores.csv")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "They differ: new better than old (p = 0.016)" in text
+    wins = stats.norm.cdf(1.115 / 0.774)  # on how large a share of datasets
+    power_of = {m: sum(stats.binom.pmf(k, m, wins) for k in range(m + 1) if stats.binomtest(k, m).pvalue < 0.05) for m in range(6, 12)}
+    needed = min(m for m, share in power_of.items() if share >= 0.8)
+    assert needed == 9 and "about 9 datasets like these (2 more) would be needed" in text
+
+
 @pytest.mark.parametrize("alpha", [0.05, 0.01])
 def test_lead_of_the_sign_test(alpha):
     datasets = np.arange(2, 30)
@@ -174,7 +196,7 @@ def test_nothing_is_said_of_equality_where_all_pairs_differ(names):
 
 
 def test_a_comparison_with_the_baseline_counts_where_pairs_cannot():
-    found = verdict(table_of(["erm", "b", "c", "d", "e"], 2))
+    found = verdict(table_of(["erm", "b", "c", "d", "e"], 2), baseline="erm")
     assert found["floors"]["permutation_baseline"] < 0.05 <= found["floors"]["permutation_pairs"]
     assert found["baseline_comparisons"]["p_permutation"].min() < 0.05
     assert any("better than erm" in line for line in found["verdict"]) and not any("No conclusion" in line for line in found["verdict"])

@@ -211,7 +211,7 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def path(tmp_path):
     file = tmp_path / "report.html"
-    file.write_text(html.page(document(rows=30, columns=12)), encoding="utf-8")
+    file.write_text(html.page(document(rows=30, columns=30)), encoding="utf-8")
     return file
 
 
@@ -261,7 +261,7 @@ def test_only_the_boxes_of_tables_and_figures_scroll_sideways(browser, path, wid
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert browser.value("innerWidth") == width  # a phone widens the page where something juts out
     wide = browser.value("[...document.querySelectorAll('.scroll, figure > div')].map(box => box.scrollWidth > box.clientWidth)")
-    assert wide[1:] == [True, width < 700]  # the second table is wider than any page
+    assert [wide[0], wide[2]] == [width < 700, True]  # the figure, then the second table, which is wider than any page
 
 
 def test_figures_and_text_change_with_the_colour_scheme(browser, path):
@@ -282,3 +282,51 @@ def test_printing_gives_a_light_pdf_with_everything_unfolded(browser, path):
     assert browser.value("[...document.querySelectorAll('details')].every(part => part.open)")
     browser("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     assert browser.value("getComputedStyle(document.body).color") == "rgb(28, 33, 40)"
+
+
+def test_figures_come_before_tables_and_raw_tables_are_folded(browser, tmp_path):
+    raw = pd.DataFrame({"pair": ["a – b"] * 28, "p": [0.5] * 28})
+    section = html.Section("Pairs", [], [("Short", raw[:3])], [Figure("f", "a figure", SVG, [])], [("All pairs", raw)])
+    made = html.Document("t", ["Asked: is there a difference?", "No.", "A remark."], [section], [], {})
+    (tmp_path / "page.html").write_text(html.page(made), encoding="utf-8")
+    browser.open(tmp_path / "page.html")
+    tops = "[...document.querySelectorAll('section figure, section table')].map(part => part.getBoundingClientRect().top)"
+    figure, short, _ = browser.value(tops)
+    assert figure < short
+    heights = "[...document.querySelectorAll('section table')].map(part => part.checkVisibility())"
+    assert browser.value(heights) == [True, False]
+    browser.value("document.querySelector('summary').click()")
+    assert browser.value(heights) == [True, True]
+    weights = "[...document.querySelectorAll('.verdict p')].map(line => +getComputedStyle(line).fontWeight)"
+    asked, answer, remark = browser.value(weights)
+    assert asked == remark == 400 and answer >= 600
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_ten_datasets_fit_a_screen_and_a_phone_shows_numbers_beside_the_names(browser, tmp_path, width):
+    datasets = [
+        "ImageNet1k",
+        "Silhouette",
+        "Edge",
+        "Sketch",
+        "CueConflict",
+        "ImageNetStylized",
+        "ImageNetA",
+        "ImageNetR",
+        "DeepAugCAE",
+        "C_ten",
+    ]
+    names = ["ERM", "DeepAugmentation_EDSR_long", "Stylized_ERM"]
+    scores = pd.DataFrame({"algorithm": names} | {name: [html.Cell("73.8 ± 10.2")] * 3 for name in datasets})
+    pairs = pd.DataFrame({"pair": [f"{names[1]} – {names[2]}"] * 3, "p, permutation test": [0.01] * 3, "p, z test, Holm": [0.5] * 3})
+    made = html.Document("t", ["No."], [html.Section("Scores", [], [("Scores", scores), ("Pairs", pairs)], [])], [], {})
+    (tmp_path / "page.html").write_text(html.page(made), encoding="utf-8")
+    browser.open(tmp_path / "page.html", width)
+    if width == 1280:
+        assert browser.value("[...document.querySelectorAll('.scroll')].every(box => box.scrollWidth <= box.clientWidth)")
+    for table in (0, 1):
+        row = f"document.querySelectorAll('table')[{table}].tBodies[0].rows[1].cells"
+        name, number = (browser.value(f"{row}[{place}].getBoundingClientRect().right") for place in (0, 1))
+        assert name < number <= width - 10
+        browser.value(f"document.querySelectorAll('.scroll')[{table}].scrollLeft = 400")
+        assert browser.value(f"{row}[0].getBoundingClientRect().left") >= 0  # the names stay

@@ -14,11 +14,17 @@ audit, printed, scales    can the scores be what they are said to be?
 tables                    mean, std and runs per cell; CSV, LaTeX, text
 new_datasets              question 1, would they differ on another dataset? ranks, permutation, pairwise, bayes, bradley_terry
 these_datasets            question 2, do they on these, with other runs? per_dataset, divisions
+stepwise                  pairs adjusted with their logic in mind: Shaffer, Bergmann-Hommel
 choices                   question 1 under other choices. How firm: bootstrap, sensitivity, power
 paper                     tests as BiasBed made them, to check its tables
 analysis                  all of it: records -> everything found
+claims                    what the verdict may claim: one family of comparisons
 verdict, report           the words; text for a terminal
-document, figures, html   the page
+headings                  words for the columns of tables
+groups                    algorithms of which no two differ: bars, letters
+document, html            the page
+figures                   figures_ranks, figures_scores: PDF, PNG, SVG; tikz
+latex, listing            mean ranks and effect sizes as LaTeX; all tests as rows
 files                     stats.json and all other files
-options, main             the command line
+options, main, progress   the command line
 """

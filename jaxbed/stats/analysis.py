@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jaxbed.stats import (
     audit,
+    bootstrap,
     choices,
+    claims,
     failures,
     missing_cells,
     names,
@@ -37,6 +39,7 @@ class Analysis(NamedTuple):
     frame: "pd.DataFrame"  # all records of the metric
     pairs: "pd.DataFrame | None"  # of the question asked; None where no test was made
     p: "pd.DataFrame | None"  # [n, n] of the headline test of pairs
+    p_least: "pd.DataFrame | None"  # [n, n], what each is at least, see tables.format_p
     p_name: str  # which that is
     mean_ranks: "pd.Series | None"
     alpha: float
@@ -100,10 +103,10 @@ def analyse(
     whole, lost = _complete(full, wanted, options)
     warnings += lost
     n, m = full.shape[0], len(whole)
-    baseline = names.find(options.baseline or "erm", full.index)
+    baseline = None if options.baseline is None else names.find(options.baseline, full.index)
     if options.baseline is not None and baseline is None:
         raise ValueError(f"--baseline {options.baseline}: no such algorithm; {names.choice(options.baseline, full.index)}")
-    options = options._replace(baseline=baseline if options.baseline or n > 1 else None)
+    options = options._replace(baseline=baseline)
     warnings += _relevant(findings, n, m, options.select)
 
     results = {
@@ -128,7 +131,7 @@ def analyse(
         **dict.fromkeys(("friedman", "quade", "floors", "nemenyi", "pairs", "bradley_terry", "baseline_comparisons")),
         **dict.fromkeys(("missing_cells", "these_datasets", "sensitivity", "stability", "power", "multiverse", "paper")),
     }
-    parts = {"pairs": None, "p": None, "p_name": "", "mean_ranks": None, "stability": None}
+    parts = {"pairs": None, "p": None, "p_least": None, "p_name": "", "mean_ranks": None, "stability": None}
     if options.select in select.CHERRY_PICKED and selection["rule"]:
         results["no_test"] = (
             f"epochs were cherry-picked on the test scores ({options.select}); the table shows what cannot be reached honestly."
@@ -143,6 +146,7 @@ def analyse(
         parts |= _compare(results, full * (-1 if options.lower else 1), compared, options, families, spread, warnings)
         if options.lower:
             _as_measured(results)
+    results["claims"] = claims.of(results)
     results["verdict"] = words.sentences(results)
     results["warnings"] = words.with_cures(warnings)
     results["versions"] = report.versions()
@@ -154,7 +158,7 @@ def _compare(
 ) -> dict:
     """Fills `results` and `warnings` with the tests of both questions; returns the headline parts of an Analysis. Higher is better here."""
     matrix = full[results["datasets"]]
-    m = matrix.shape[1]
+    m, names = matrix.shape[1], list(matrix.index)
     complete = m > 0 and not compared.pivot(index=["algorithm", "run"], columns="dataset", values="value").isna().any(axis=None)
     parts = {"mean_ranks": ranks.mean_ranks(matrix) if m else None}
     if full.isna().any(axis=None):
@@ -169,23 +173,23 @@ def _compare(
         warnings.append(_warning("ONE_BLOCK", "one dataset is one block: no test over datasets is possible"))
     if m > 1:
         related = {name: families[name] for name in matrix} if families else {}
-        found, p, more = new_datasets.tests(matrix, options, related, results["rope"], compared)
+        found, _, more = new_datasets.tests(matrix, options, related, results["rope"], compared)
         results |= found
         firm, fragile, intervals = new_datasets.firmness(matrix, compared, options, complete, related)
         results |= firm
         warnings += more + fragile
         results["multiverse"] = choices.multiverse(options=options, families=related, **spread)
         results["pairs"] = new_datasets.with_firmness(results)
-        parts |= {"pairs": results["pairs"], "p": p, "p_name": "permutation test, single step over all pairs", "stability": intervals}
+        parts |= {"stability": intervals}
+        parts |= these_datasets.headline(results["pairs"], names, "p_permutation", "permutation test, single step over all pairs")
     these = results["these_datasets"]
     if options.question == "these-datasets" and these and these["pairs"] is not None:
-        parts |= {"pairs": these["pairs"], "p": these_datasets.p_matrix(these["pairs"], list(matrix.index))}
-        parts["p_name"] = "permutation of runs over all datasets, Holm over all pairs"
+        parts |= these_datasets.headline(these["pairs"], names, "p_holm", "permutation of runs over all datasets, Holm over all pairs")
     if options.paper_mode and m > 1:
         p, friedman = paper.nemenyi(matrix), paper.friedman(matrix)
         warnings += friedman.pop("warnings")
         results["paper"] = {"mode": options.paper_mode, **friedman, "nemenyi": {name: p[name].to_dict() for name in p}}
-        parts |= {"p": p, "p_name": "Nemenyi as published: interpolated, within [0.001, 0.9]"}
+        parts |= {"p": p, "p_least": p * 0, "p_name": "Nemenyi as published: interpolated, within [0.001, 0.9]"}
     return parts
 
 
@@ -195,10 +199,7 @@ def _as_measured(results: dict) -> None:
         cells = results["these_datasets"]["intervals"]
         results["these_datasets"]["intervals"] = cells.assign(mean=-cells["mean"], low=-cells["high"], high=-cells["low"])
     for name in ("runs_resampled", "runs_and_datasets_resampled") if results["stability"] else ():
-        table = results["stability"][name]
-        sign = 1 - 2 * table["quantity"].isin(["mean", "iqm"])
-        low, high = (table[["low", "high"]].mul(sign, axis=0).agg(which, axis=1) for which in ("min", "max"))
-        results["stability"][name] = table.assign(value=sign * table["value"], low=low, high=high)
+        results["stability"][name] = bootstrap.negated(results["stability"][name])
 
 
 def _of(frame: "pd.DataFrame", options: Options) -> "pd.DataFrame":

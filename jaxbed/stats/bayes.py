@@ -7,6 +7,7 @@ Sources: Benavoli et al., "A Bayesian Wilcoxon signed-rank test based on the Dir
 JMLR 2017.
 """
 
+import math
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 
 DECIMALS = 12
 PRIOR_STRENGTH = 0.5  # weight of a pseudo-observation of difference 0
+DRAWS, FEWEST_DRAWS = 50_000, 5000
+WORK = 20_000_000_000  # multiplications, some seconds: fewer draws for many algorithms and datasets
 CHUNK = 1_000_000  # products of two weights held at a time
 
 
-def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = 50_000, seed: int = 0) -> "pd.DataFrame":
+def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int | None = None, seed: int = 0) -> "pd.DataFrame":
     """Every pair once: which of "i better", "equal within rope", "j better" the datasets speak for.
 
     With d_0 = 0 (weight 0.5) and the m differences d = i - j (weight 1 each) as atoms, w ~ Dirichlet(weights),
@@ -30,7 +33,7 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = 50_000, seed: 
 
     a sum exactly on a boundary counts half on either side. Columns algorithm_i, algorithm_j; p_i, p_rope, p_j: the share of draws in
     which that theta is largest (equal ones share); theta_i, theta_rope, theta_j: posterior means in closed form.
-    Raises ValueError for a negative rope, and what `ranks.rank` raises.
+    `draws`: default `most_draws`. Raises ValueError for a negative rope, and what `ranks.rank` raises.
     """
     import numpy as np
     import pandas as pd
@@ -46,6 +49,7 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = 50_000, seed: 
     total = weights.sum()
     expected = times * weights[one] * (weights[other] + (one == other)) / (total * (total + 1))  # of w_k w_l
     theta = kinds @ expected  # [P, 3]
+    draws = draws or most_draws(*matrix.shape)
     rng = np.random.default_rng(seed)
     shares = np.zeros_like(theta)
     chunk = max(1, CHUNK // len(one))
@@ -56,9 +60,13 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int = 50_000, seed: 
         shares += (largest / largest.sum(axis=2, keepdims=True)).sum(axis=0)
     names = {"algorithm_i": matrix.index[first], "algorithm_j": matrix.index[second]}
     numbers = np.hstack([shares / draws, theta])
-    return pd.DataFrame(names).assign(
-        **{f"{kind}_{side}": numbers[:, 3 * a + b] for a, kind in enumerate(("p", "theta")) for b, side in enumerate(("i", "rope", "j"))}
-    )
+    columns = [f"{kind}_{side}" for kind in ("p", "theta") for side in ("i", "rope", "j")]
+    return pd.DataFrame(names).assign(**dict(zip(columns, numbers.T, strict=True)))
+
+
+def most_draws(n: int, m: int) -> int:
+    """DRAWS, or fewer where these would take more than WORK multiplications for n algorithms on m datasets."""
+    return min(DRAWS, max(FEWEST_DRAWS, WORK // (3 * math.comb(n, 2) * math.comb(m + 2, 2))))
 
 
 def refuse_negative(rope: float) -> None:

@@ -3,8 +3,8 @@
 With the datasets kept, the answer is for these datasets (would other seeds say the same?); with `datasets=True` they are resampled too,
 for other datasets of this kind. Never resample epochs: those of one run are not independent, and intervals become far too narrow.
 
-Percentile intervals are for ranks, F and means over datasets. For the mean of one cell use the t interval: with 3 runs a nominal 95 %
-percentile interval holds the truth in 75 % of cases (10 runs: 90 %), because r runs allow only C(2r-1, r) resamples.
+Percentile intervals are for ranks, F and IQM. For means use the t interval: with 3 runs a nominal 95 % percentile interval of a mean holds
+the truth in 74 % of cases (10 runs: 88 %), because r runs allow only C(2r-1, r) resamples. COVERAGE tells how the others fare.
 
 Sources: Efron 1979; Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021 (IQM).
 """
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 FRAGILE = (0.05, 0.95)  # a pair that is significant in a share of resamples between these may well fall the other way with other seeds
 
 
+# Share of nominal 95 % percentile intervals that hold the truth, by runs. Simulated: 8 algorithms on 10 datasets, normal runs whose std is
+# 0.36 of that of algorithm x dataset, 2000 intervals each. With datasets resampled too, by datasets, 5 runs, 7000 intervals each.
+COVERAGE = {"mean rank": {3: 0.92, 5: 0.95, 10: 0.98}, "IQM": {3: 0.75, 5: 0.82, 10: 0.86}}
+COVERAGE_OF_DATASETS = {"mean rank": {6: 0.89, 10: 0.92, 20: 0.95}, "mean": {6: 0.87, 10: 0.91, 20: 0.93}}
+
+
 class Resamples(NamedTuple):
     """B resamples of n algorithms on m datasets."""
 
@@ -30,6 +36,7 @@ class Resamples(NamedTuple):
     datasets: list[str]  # those given, sorted; with resampled datasets the columns of `means` are others in every resample
     means: "np.ndarray"  # [B, n, m] over the runs drawn, rounded as for ranks
     iqm: "np.ndarray"  # [B, n] mean of the middle half of the scores of all runs drawn on all datasets
+    of_datasets: bool = False  # the datasets are resampled too
 
 
 def resample(selected: "pd.DataFrame", draws: int = 2000, seed: int = 0, datasets: bool = False) -> Resamples:
@@ -51,7 +58,7 @@ def resample(selected: "pd.DataFrame", draws: int = 2000, seed: int = 0, dataset
         chosen = scores[drawn[:, :, None], columns[:, None, :]]  # [B, r, m]
         means[:, place] = chosen.mean(axis=1).round(ranks.DECIMALS)
         iqm[:, place] = stats.trim_mean(chosen.reshape(draws, -1), 0.25, axis=1)
-    return Resamples(algorithms, names, means, iqm)
+    return Resamples(algorithms, names, means, iqm, datasets)
 
 
 def cells(selected: "pd.DataFrame", draws: int = 2000, level: float = 0.95, seed: int = 0) -> "pd.DataFrame":
@@ -83,7 +90,9 @@ def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.9
     """Observed value and percentile interval (value, low, high) of every `quantity`; `name` says of what.
 
     mean_rank, mean (over runs and datasets) and iqm of each algorithm, best_share (how often its mean rank is the lowest; no interval),
-    and f of Friedman. Mean and IQM mix the scales of the datasets: sensible only where one point means the same on all of them.
+    and f of Friedman. least: one resample as a share, where the value is one. t_low, t_high: where the datasets are kept, the t interval of
+    the mean over runs; NaN for a single run and all else.
+    Mean and IQM mix the scales of the datasets: sensible only where one point means the same on all of them.
     """
     import numpy as np
     import pandas as pd
@@ -106,7 +115,46 @@ def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.9
     shares = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
     rows += [("best_share", name, share, np.nan, np.nan) for name, share in zip(resamples.algorithms, shares, strict=True)]
     rows.append(("f", "all", friedman_f(now)[0], *np.quantile(friedman_f(ranked), tails, method="nearest")))  # F may be infinite
-    return pd.DataFrame(rows, columns=["quantity", "name", "value", "low", "high"])
+    table = pd.DataFrame(rows, columns=["quantity", "name", "value", "low", "high"])
+    table["least"] = np.where(table["quantity"] == "best_share", 1 / len(resamples.means), 0.0)
+    if resamples.of_datasets:
+        return table
+    ends = _t_interval([grid.loc[name].mean(axis=1) for name in resamples.algorithms], tails[1])
+    table.loc[table["quantity"] == "mean", ["t_low", "t_high"]] = np.transpose(ends)
+    return table
+
+
+def profiles(
+    selected: "pd.DataFrame", lower: bool = False, draws: int = 1000, level: float = 0.95, seed: int = 0, points: int = 101
+) -> "pd.DataFrame":
+    """Performance profile of each algorithm (Agarwal et al., equation 3): algorithm, score, share, low, high.
+
+    share: how many of its scores, runs x datasets, are above `score` (`lower`: below), of `points` from the smallest to the largest of all;
+    low, high: percentile interval over `draws` resamples of the runs, jointly over datasets. Raises ValueError where a run lacks a dataset.
+    """
+    import numpy as np
+    import pandas as pd
+
+    grid, rng = _grid(selected), np.random.default_rng(seed)
+    scores = np.linspace(grid.min(axis=None), grid.max(axis=None), points)
+    found = {}
+    for name in sorted(selected["algorithm"].unique()):  # sorted: the same draws for any order of rows
+        own = grid.loc[name].to_numpy()[:, None, :]  # [r, 1, m]
+        shares = (own < scores[:, None] if lower else own > scores[:, None]).mean(axis=2)  # [r, points]
+        counts = rng.multinomial(len(own), np.full(len(own), 1 / len(own)), draws) / len(own)
+        low, high = np.quantile(counts @ shares, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        found[name] = pd.DataFrame({"algorithm": name, "score": scores, "share": shares.mean(axis=0), "low": low, "high": high})
+    return pd.concat([found[name] for name in selected["algorithm"].unique()], ignore_index=True)
+
+
+def negated(intervals: "pd.DataFrame") -> "pd.DataFrame":
+    """The intervals of scores that were negated for the tests, since lower is better, as they were measured: of mean and IQM."""
+    turned, rows = intervals.copy(), intervals["quantity"].isin(["mean", "iqm"])
+    for name in ("value", "low", "high", "t_low", "t_high"):
+        if name in intervals:
+            other = {"low": "high", "high": "low"}.get(name.removeprefix("t_"), name)
+            turned.loc[rows, name] = -intervals.loc[rows, f"t_{other}" if name.startswith("t_") else other]
+    return turned
 
 
 def differences(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.95) -> "pd.DataFrame":
@@ -131,7 +179,8 @@ def differences(selected: "pd.DataFrame", resamples: Resamples, level: float = 0
 def stability(
     resamples: Resamples, test: "Callable[[pd.DataFrame], pd.DataFrame] | None" = None, alpha: float = 0.05, draws: int | None = None
 ) -> "pd.DataFrame":
-    """Every pair once: `significant`, the share of resamples in which `test` (matrix -> p [n, n]) gives p < alpha, and `fragile`.
+    """Every pair once: `significant`, the share of resamples in which `test` (matrix -> p [n, n]) gives p < alpha, and `fragile`; `least`
+    is one resample as a share.
 
     Without a test it is Nemenyi's, computed for all resamples at once; another is called for each of the first `draws` resamples.
     """
@@ -142,12 +191,13 @@ def stability(
     first, second, table = _pairs(resamples.algorithms)
     if test is None:
         means = rank(resamples.means).mean(axis=2)
-        share = (np.abs(means[:, first] - means[:, second]) > ranks.critical_difference(n, m, alpha)).mean(axis=0)
+        differ = np.abs(means[:, first] - means[:, second]) > ranks.critical_difference(n, m, alpha)
     else:
         # columns by number: a dataset may have been drawn twice, and names must differ
         frames = (pd.DataFrame(means, index=resamples.algorithms, columns=range(m)) for means in resamples.means[:draws])
-        share = np.mean([test(frame).to_numpy()[first, second] < alpha for frame in frames], axis=0)
-    return table.assign(significant=share, fragile=(share >= FRAGILE[0]) & (share <= FRAGILE[1]))
+        differ = np.array([test(frame).to_numpy()[first, second] < alpha for frame in frames])
+    share = differ.mean(axis=0)
+    return table.assign(significant=share, least=1 / len(differ), fragile=(share >= FRAGILE[0]) & (share <= FRAGILE[1]))
 
 
 def findings(stability: "pd.DataFrame") -> list[dict]:
@@ -179,6 +229,18 @@ def friedman_f(ranked: "np.ndarray") -> "np.ndarray":
     largest = m * ((ranked**2).sum(axis=(-2, -1)) - n * m * ((n + 1) / 2) ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         return (m - 1) * spread / (largest - spread)
+
+
+def _t_interval(samples: "list[pd.Series]", upper: float) -> "tuple[np.ndarray, np.ndarray]":
+    """Ends of the t interval of the mean of each sample, up to the quantile `upper`; NaN for a single value."""
+    import numpy as np
+    from scipy import stats
+
+    means = np.array([sample.mean() for sample in samples])
+    runs = np.array([len(sample) for sample in samples])
+    std = np.array([sample.std() if len(sample) > 1 else np.nan for sample in samples])
+    half = stats.t.ppf(upper, np.maximum(runs - 1, 1)) * std / np.sqrt(runs)
+    return means - half, means + half
 
 
 def _observed(selected: "pd.DataFrame") -> "np.ndarray":

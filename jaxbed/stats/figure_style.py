@@ -70,14 +70,14 @@ def single(width: float, height: float) -> "tuple[Figure, Axes]":
     return figure, figure.add_axes((0, 0, 1, 1))
 
 
-def grid(names: Sequence[str], columns: int, height: float, sharey: bool = False) -> "tuple[Figure, dict[str, Axes]]":
+def grid(names: Sequence[str], columns: int, height: float) -> "tuple[Figure, dict[str, Axes]]":
     """Figure, and a panel of `height` inches for each name."""
     from matplotlib.figure import Figure
 
     columns = min(columns, len(names))
     rows = math.ceil(len(names) / columns)
     figure = Figure(figsize=(WIDTH if columns > 1 else WIDTH / 2, height * rows + 0.5), layout="constrained")
-    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False).ravel()
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in panels[len(names) :]:
         axes.remove()
     return figure, dict(zip(names, panels, strict=False))
@@ -90,17 +90,18 @@ def look(place: int) -> dict:
 
 
 def save(figure: "Figure", folder: Path, name: str) -> tuple[list[Path], str]:
-    """Writes NAME.pdf and NAME.png; returns their paths and the figure as an svg element."""
+    """Writes NAME.pdf, .png and .svg; returns their paths and the figure as an svg element for a page."""
     import io
 
-    files = [folder / f"{name}.pdf", folder / f"{name}.png"]
+    files = [folder / f"{name}.{kind}" for kind in ("pdf", "png", "svg")]
     with style():
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once, not for each format
         figure.savefig(files[0], metadata={"CreationDate": None})
         figure.savefig(files[1], metadata={"Software": None})
         text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True)
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    files[2].write_text(text.getvalue(), encoding="utf-8", newline="\n")
     return files, _inline(text.getvalue(), name)
 
 

@@ -1,28 +1,29 @@
 """Results as files: stats.json, CSV files (confusions of workdirs), LaTeX tables, figures, report.html. Same results, same bytes."""
 
 import json
+import logging
 import math
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import paper, tables
+from jaxbed.stats import headings, latex, listing, paper, tables
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from jaxbed.stats.analysis import Analysis
 
-NAMES = ("stats.json", "scores.csv", "pairs.csv", "confusions.csv", "report.html")
-OPTIONAL = (Path("pairs.csv"), Path("tables/pairs.tex"), Path("confusions.csv"))  # left by an earlier call they would mislead
+NAMES = ("stats.json", "scores.csv", "pairs.csv", "tests.csv", "columns.csv", "confusions.csv", "report.html")
+OF_TESTS = ("pairs.csv", "tests.csv", "tables/pairs.tex", "tables/mean_ranks.tex", "tables/effects.tex")
+OPTIONAL = tuple(map(Path, (*OF_TESTS, "confusions.csv")))  # left by an earlier call they would mislead
 
 
 def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
     """Writes everything into `out` and returns the paths. `facts`: how it came about (command, inputs), for stats.json and the page.
 
-    Nothing is in `out` before all is made. Without a test, files of pairs left by an earlier call are removed: they would belong to other
-    scores.
+    Nothing is in `out` before all is made. Files of tests that are not made this time are removed: they would belong to other scores.
     """
     out = Path(out)
     with tempfile.TemporaryDirectory() as folder:
@@ -39,18 +40,29 @@ def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
 def _make(analysis: "Analysis", out: Path, facts: dict) -> list[Path]:
     from jaxbed.stats import document, figures, html
 
+    logging.getLogger(__name__).info("files")
     results = analysis.results
     (out / "tables").mkdir(parents=True, exist_ok=True)
     _write_text(out / "stats.json", to_json({**facts, **results}))
-    tables.to_csv(analysis.scores, out / "scores.csv")
     trained = {tuple(cell) for cell in results["in_distribution"]}
     _write_text(out / "tables" / "scores.tex", tables.to_latex(analysis.scores, lower=results["lower_is_better"], in_distribution=trained))
     written = [out / "stats.json", out / "scores.csv", out / "tables" / "scores.tex"]
+    csv = {"scores.csv": analysis.scores}
+    if len(found := listing.tests(results)):
+        csv["tests.csv"] = found
     if analysis.p is not None:
-        for_pairs = [out / "pairs.csv", out / "tables" / "pairs.tex"]
-        tables.to_csv(analysis.pairs, for_pairs[0])
-        _write_text(for_pairs[1], tables.pairs_to_latex(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None))
-        written += for_pairs
+        csv["pairs.csv"] = analysis.pairs
+        decimals = paper.DECIMALS if results["paper"] else None
+        latex_tables = {"pairs": tables.pairs_to_latex(analysis.p, analysis.alpha, decimals, analysis.p_least)}
+        latex_tables["mean_ranks"] = latex.mean_ranks(analysis)
+        latex_tables |= {"effects": latex.effects(analysis)} if results["pairs"] is not None else {}
+        for name, text in latex_tables.items():
+            written.append(out / "tables" / f"{name}.tex")
+            _write_text(written[-1], text)
+    csv["columns.csv"] = headings.key(csv)
+    for name, table in csv.items():
+        tables.to_csv(table, out / name)
+    written += [out / name for name in csv if name != "scores.csv"]
     if workdirs := [file for file in facts.get("files", []) if file["what"] == "workdir"]:
         tables.to_csv(_confusions(analysis.selected, workdirs), out / "confusions.csv")
         written.append(out / "confusions.csv")

@@ -6,7 +6,7 @@ Nothing is loaded from elsewhere, all text is escaped, the same document gives t
 import math
 import re
 from collections.abc import Sequence
-from html import escape
+from html import escape, unescape
 from typing import TYPE_CHECKING, NamedTuple
 
 from jaxbed.stats import html_style, tables
@@ -15,7 +15,12 @@ from jaxbed.stats.figures import Figure
 if TYPE_CHECKING:
     import pandas as pd
 
-KEY = {"best": "bold: best of its column", "in-distribution": "underlined: trained on this dataset", "grey": "grey: not used in any test"}
+KEY = {
+    "best": "bold: best of its column",
+    "significant": "bold: p < alpha",
+    "in-distribution": "underlined: trained on this dataset",
+    "grey": "grey: not used in any test",
+}
 MISSING = ("", "-", "–", "n/a", "nan")  # texts that stand for no value
 LEADING_NUMBER = re.compile(r"[<>≤≥]? ?([-+−]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)(?=$|[\s%*†‡±(\[])", re.IGNORECASE)
 MOST_TEXTS = 3  # of one warning, before they fold away
@@ -23,19 +28,21 @@ LONG = 60  # letters, from where a cell may break into lines
 
 
 class Cell(NamedTuple):
-    """A cell of a table as it is shown. `classes`: names of KEY, separated by spaces."""
+    """A cell of a table as it is shown. `classes`: names of KEY, separated by spaces; `value`: what it sorts by, if not what it says."""
 
     text: str
     classes: str = ""
+    value: float | None = None
 
 
 class Section(NamedTuple):
-    """A part of the page: paragraphs, then tables (caption, frame), then figures."""
+    """A part of the page: paragraphs, then figures, then tables (caption, frame), then those that fold away."""
 
     title: str
     text: list[str]
     tables: "list[tuple[str, pd.DataFrame]]"
     figures: list[Figure]
+    folded: "Sequence[tuple[str, pd.DataFrame]]" = ()
 
 
 class Document(NamedTuple):
@@ -46,6 +53,7 @@ class Document(NamedTuple):
     sections: list[Section]
     warnings: list[dict]
     facts: dict[str, str]
+    answers: int = 1  # lines of the verdict that are the answer; those of the question begin with "Asked: "
 
 
 def page(document: Document) -> str:
@@ -63,7 +71,7 @@ def page(document: Document) -> str:
         '<link rel="icon" href="data:,">',
         f"<title>{escape(document.title)}</title>\n<style>{html_style.CSS}</style>\n</head>\n<body>\n<main>",
         f"<h1>{escape(document.title)}</h1>",
-        f'<div class="verdict">{_paragraphs(document.verdict)}</div>',
+        f'<div class="verdict">{_verdict(document.verdict, document.answers)}</div>',
         f'<nav aria-label="Contents"><ul>{links}</ul></nav>',
         _warnings(document.warnings),
         *(_section(section, name) for section, (name, _) in zip(document.sections, names[bool(document.warnings) :], strict=False)),
@@ -84,9 +92,9 @@ def table(caption: str, frame: "pd.DataFrame") -> str:
         frame = frame.reset_index(names=frame.index.name or "")
     columns = [_column(str(name), frame.iloc[:, place].tolist()) for place, name in enumerate(frame.columns)]
     marks = [' class="number"' if numeric else "" for numeric, _ in columns]
-    heads = "".join(f'<th scope="col"{mark}>{escape(str(name))}</th>' for name, mark in zip(frame.columns, marks, strict=True))
+    heads = "".join(f'<th scope="col"{mark}>{_breakable(str(name))}</th>' for name, mark in zip(frame.columns, marks, strict=True))
     lines = ["<tr>" + "".join(cells) + "</tr>" for cells in zip(*(cells for _, cells in columns), strict=True)]
-    lines = [re.sub(r"^<tr><td(.*?)</td>", r'<tr><th scope="row"\1</th>', line) for line in lines]
+    lines = [re.sub(r"^<tr><td(.*?)>(.*?)</td>", _row_head, line) for line in lines]
     used = {name for cell in frame.to_numpy(dtype=object).ravel() if isinstance(cell, Cell) for name in cell.classes.split()}
     key = "; ".join(text for name, text in KEY.items() if name in used)
     caption = f"<caption><span>{escape(caption)}</span></caption>"
@@ -98,10 +106,10 @@ def _column(name: str, values: list) -> tuple[bool, list[str]]:
     """Whether it is a column of numbers, and its cells."""
     cells = [value if isinstance(value, Cell) else Cell(text) for value, text in zip(values, _texts(name, values), strict=True)]
     missing = [cell.text.strip().lower() in MISSING for cell in cells]
-    keys = [_number(value, cell.text) for value, cell in zip(values, cells, strict=True)]
+    keys = [_number(cell.value if cell.value is not None else value, cell.text) for value, cell in zip(values, cells, strict=True)]
     numeric = not all(missing) and all(lost or key is not None for lost, key in zip(missing, keys, strict=True))
     written = []
-    for (text, classes), lost, key in zip(cells, missing, keys, strict=True):
+    for (text, classes, _), lost, key in zip(cells, missing, keys, strict=True):
         classes = f"{classes}{' number' * numeric}{' long' * (len(text) > LONG)}".strip()
         marks = f' class="{escape(classes)}"' if classes else ""
         marks += " data-missing" if lost else (f' data-sort="{_script_number(key)}"' if numeric else "")
@@ -148,10 +156,11 @@ def _script_number(value: float) -> str:
 
 def _section(section: Section, name: str) -> str:
     parts = [f'<section id="{name}">\n<h2>{escape(section.title)}</h2>', _paragraphs(section.text)]
+    parts += [_figure(figure) for figure in section.figures]
     if section.tables:
         parts.append('<p class="hint" hidden>A click on the head of a column sorts its table.</p>')
     parts += [table(caption, frame) for caption, frame in section.tables]
-    parts += [_figure(figure) for figure in section.figures]
+    parts += [f"<details><summary>{escape(caption)}</summary>{table(caption, frame)}</details>" for caption, frame in section.folded]
     return "\n".join([*filter(None, parts), "</section>"])
 
 
@@ -180,6 +189,23 @@ def _warnings(warnings: list[dict]) -> str:
 def _facts(facts: dict[str, str]) -> str:
     items = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in facts.items())
     return f'<section id="facts">\n<h2>Facts</h2>\n<dl>\n{items}\n</dl>\n</section>'
+
+
+def _verdict(lines: Sequence[str], answers: int) -> str:
+    """The question is quiet, the answer stands out."""
+    asked = int(lines[0].startswith("Asked: ")) if lines else 0
+    parts = [f'<p class="asked">{escape(line)}</p>' for line in lines[:asked]]
+    parts += [f'<div class="answer">{_paragraphs(lines[asked : asked + answers])}</div>', _paragraphs(lines[asked + answers :])]
+    return "\n".join(parts)
+
+
+def _breakable(name: str) -> str:
+    """A head that may break within long names: between words joined by _ - / or by capitals."""
+    return "<wbr>".join(map(escape, re.split(r"(?<=\w[_/-])(?=[^\W\d])|(?<=[a-z])(?=[A-Z0-9])", name)))
+
+
+def _row_head(cell: re.Match) -> str:
+    return f'<tr><th scope="row"{cell[1]}>{_breakable(unescape(cell[2]))}</th>'
 
 
 def _paragraphs(texts: Sequence[str]) -> str:

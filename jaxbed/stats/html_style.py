@@ -10,14 +10,15 @@ CSS = """
 * { box-sizing: border-box }
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100% }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, "Liberation Sans", sans-serif }
-main { max-width: 72rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; overflow-wrap: break-word }
+main { max-width: 76rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; overflow-wrap: break-word }
 h1, h2 { line-height: 1.25; font-weight: 650; text-wrap: balance }
 h1 { margin: 0 0 1.5rem; font-size: 1.75rem }
 h2 { margin: 3.25rem 0 .75rem; padding-top: 1rem; border-top: 1px solid var(--line); font-size: 1.25rem }
 p { max-width: 46rem; margin: .625rem 0 }
 a { color: var(--accent); text-underline-offset: .15em }
 .verdict { padding: .4rem 1.25rem; border-left: .25rem solid var(--accent); background: var(--faint) }
-.verdict p:first-child { font-size: 1.125rem; font-weight: 600 }
+.answer { font-size: 1.125rem; font-weight: 600 }
+.asked { color: var(--quiet) }
 nav { margin-top: 1.75rem; font-size: .9375rem }
 nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: 0; padding: 0; list-style: none }
 .warnings { max-width: 48rem; margin: 0; padding: 0; list-style: none }
@@ -41,18 +42,20 @@ caption span { position: sticky; left: 0; display: inline-block; max-width: min(
 th, td { padding: .3125rem .5rem; text-align: left; vertical-align: baseline; white-space: nowrap }
 td.long { min-width: 20rem; white-space: normal }
 thead th { position: sticky; top: 0; z-index: 1; background: var(--paper); font-weight: 600 }
+thead th { white-space: normal; vertical-align: bottom }
 thead th { border: 1px solid var(--ink); border-width: 1px 0 }
 tbody th { font-weight: 400 }
 tbody tr:last-child > * { border-bottom: 1px solid var(--ink) }
-tr > :first-child { position: sticky; left: 0; padding-left: 0; background: var(--paper) }
+tr > :first-child { position: sticky; left: 0; padding-left: 0; background: var(--paper); white-space: normal; min-width: 9rem }
 thead tr > :first-child { z-index: 2 }
 tbody tr:hover > * { background: var(--faint) }
 .number { text-align: right }
-.best { font-weight: 700 }
+.best, .significant { font-weight: 700 }
 .in-distribution { text-decoration: underline; text-underline-offset: .2em }
 .grey { color: var(--quiet) }
-th button { margin: 0; padding: 0; border: 0; background: none; color: inherit; font: inherit; cursor: pointer }
-th button::after { content: "\\2195" / ""; display: inline-block; width: .75em; color: var(--line); text-align: center }
+th button { margin: 0; padding: 0; border: 0; background: none; color: inherit; font: inherit; text-align: inherit; cursor: pointer;
+  position: relative; padding-right: .8em }
+th button::after { content: "\\2195" / ""; position: absolute; right: 0; bottom: 0; color: var(--line) }
 [aria-sort] button::after { content: "\\2191" / ""; color: var(--accent) }
 [aria-sort="descending"] button::after { content: "\\2193" / "" }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px }
@@ -65,6 +68,8 @@ dd { margin: 0; font: .8125rem/1.5rem ui-monospace, "Liberation Mono", monospace
 @media screen and (max-width: 40rem) {
   main { padding-top: 1.5rem }
   h1 { font-size: 1.5rem }
+  tr > :first-child { min-width: 6.5rem; max-width: 10rem }
+  tbody tr > :first-child { overflow-wrap: anywhere }
   svg { max-width: none; width: auto }
   dl { grid-template-columns: 1fr; gap: 0 }
   dd { margin-bottom: .6rem }

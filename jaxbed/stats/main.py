@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxbed.stats import analysis, files, inputs, options, report
+from jaxbed.stats import analysis, files, inputs, options, progress, report
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,12 +20,14 @@ def main(argv: Sequence[str]) -> int:
         options.check(asked)
         if paths.out:
             _check_output(Path(paths.out), [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))])
-        given = inputs.read(paths)
-        found = analysis.analyse(given.frame, asked, roles=given.roles, table=given.table, last=given.last)
+        with progress.shown():
+            given = inputs.read(paths)
+            found = analysis.analyse(given.frame, asked, roles=given.roles, table=given.table, last=given.last)
         text = report.to_text(found)
         facts = {"input": [str(path) for path in paths.paths]}
         facts |= {name: value for name in ("roles", "table", "last_scores", "rename", "columns") if (value := getattr(paths, name))}
-        written = files.write(found, paths.out, {**facts, "files": given.files}) if paths.out else []
+        with progress.shown():
+            written = files.write(found, paths.out, {**facts, "files": given.files}) if paths.out else []
     except (ValueError, OSError) as error:
         print(f"jaxbed stats: {error}", file=sys.stderr)
         return 2

@@ -3,11 +3,12 @@
 Brings together `ranks`, `permutation`, `pairwise`, `bayes`, `bradley_terry`, `power`, `sensitivity` for one matrix, higher is better.
 """
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity
+from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity, stepwise, tables
 from jaxbed.stats.options import Options
 
 if TYPE_CHECKING:
@@ -18,6 +19,15 @@ RESAMPLES = 2000  # of runs
 FEWER_RESAMPLES = 500  # where each takes a call
 FEWER_DRAWS = 20_000  # where many tables are tested
 BY_BLOCKS = ("friedman_exact", "permutation_pairs", "permutation_baseline")  # tests that count families where they are known
+FLOORS = {  # tests of permutation.smallest_p in words
+    "friedman_exact": "Friedman's test",
+    "permutation_pairs": "the permutation test of all pairs",
+    "permutation_baseline": "the permutation test against the baseline",
+    "nemenyi": "Nemenyi",
+    "wilcoxon": "Wilcoxon for one pair",
+    "wilcoxon_holm_pairs": "Wilcoxon + Holm over all pairs",
+    "wilcoxon_holm_baseline": "Wilcoxon + Holm against the baseline",
+}
 APPROXIMATE = 0.2  # relative difference of two p-values that is worth a word
 
 
@@ -33,18 +43,20 @@ def tests(
     floors            smallest attainable p of every test
     pairs             pairwise.pairs with p_permutation, p_nemenyi, bayes' p_i, p_rope, p_j (bayes_*), the probability of a win by maximum
                       likelihood (win_*) and bradley_terry.pairs (bt_*)
+    (p_permutation_least, bayes_least, bt_least: what one random draw is worth, below which no p or share is resolved)
     bradley_terry     Wainer's model: abilities, convergence, bradley_terry.predictive
     baseline          pairwise.pairs against the baseline with p_permutation, or None
     nemenyi           critical difference
     """
+    logging.getLogger(__name__).info("tests over datasets")
     friedman = ranks.friedman(matrix)
     warnings = friedman.pop("warnings")
     found = permutation.test(matrix, baseline=options.baseline, families=families or None, draws=options.permutations, seed=options.seed)
     closed = friedman["p_exact"]
     if closed == closed and not families:
-        friedman |= {"p": closed, "p_method": "exact", "p_standard_error": 0.0}
+        friedman |= {"p": closed, "p_method": "exact", "p_standard_error": 0.0, "p_least": 0.0}
     else:
-        friedman |= {"p": found.p, "p_method": found.method, "p_standard_error": found.standard_error}
+        friedman |= {"p": found.p, "p_method": found.method, "p_standard_error": found.standard_error, "p_least": found.p_least}
     friedman |= {"draws": found.draws, "seed": found.seed, "blocks": found.blocks, "families": families or None}
     n, m = matrix.shape
     warnings += _approximate(friedman, n) + _floors(n, m, found.blocks, options.alpha, options.baseline is not None)
@@ -60,13 +72,15 @@ def tests(
             "critical_difference": ranks.critical_difference(n, m, options.alpha),
             "smallest_possible_p": ranks.smallest_p(n, m),
         },
-        "pairs": _pairs(matrix, found.pairs, options.seed, rope, std).join(wins, on=PAIR),
+        "pairs": _pairs(matrix, found, options.seed, rope, std).join(wins, on=PAIR).assign(bt_least=1 / abilities["effective_draws"]),
         "bradley_terry": abilities,
         "baseline_comparisons": None,
     }
     if options.baseline is not None:
         against = pairwise.pairs(matrix, options.baseline)
-        results["baseline_comparisons"] = against.assign(p_permutation=against["algorithm_i"].map(found.baseline))
+        results["baseline_comparisons"] = against.assign(
+            p_permutation=against["algorithm_i"].map(found.baseline), p_permutation_least=found.p_least
+        )
     return results, found.pairs, warnings
 
 
@@ -80,6 +94,7 @@ def firmness(
     counts families, and no share of run resamples is given. Returns results by name, the warnings POOL and FRAGILE, and
     bootstrap.intervals (None where a run lacks a dataset).
     """
+    logging.getLogger(__name__).info("other runs, fewer algorithms and datasets, power")
     results, warnings, intervals = {}, [], None
     test = partial(_by_families, families=families, seed=options.seed) if families else nemenyi
     algorithms_out = sensitivity.without_each_algorithm(matrix, test, options.alpha)
@@ -107,6 +122,8 @@ def firmness(
             "runs_and_datasets_resampled": bootstrap.intervals(compared, both),
             "differences": bootstrap.differences(compared, both),
             "pairs": None if families else stability,
+            "pairs_test": power.TESTS["nemenyi"] if len(matrix) > 2 else "exact sign test",
+            "baseline_comparisons_test": power.TESTS["control_holm"],
             "baseline_comparisons": None if families else _control_stability(resamples, options),
         }
     results["power"] = _power(compared, options) if (matrix.round(ranks.DECIMALS).std() > 0).sum() > 1 else None
@@ -123,8 +140,8 @@ def with_firmness(results: dict) -> "pd.DataFrame":
         place = list(table).index("rank_difference") + 1
         table = table.join(interval, on=pair)[[*table.columns[:place], *interval.columns, *table.columns[place:]]]
     if results["stability"] and results["stability"]["pairs"] is not None:
-        shares = results["stability"]["pairs"].rename(columns={"significant": "stability_share"})
-        table = table.join(shares.set_index(pair)[["stability_share"]], on=pair)
+        shares = results["stability"]["pairs"].rename(columns={"significant": "stability_share", "least": "stability_least"})
+        table = table.join(shares.set_index(pair)[["stability_share", "stability_least"]], on=pair)
     counts = results["multiverse"]["pairs"].set_index(pair)[["specifications", "i_better", "j_better"]]
     table = table.join(counts.add_prefix("multiverse_"), on=pair)
     these = results["these_datasets"]
@@ -159,13 +176,19 @@ def control(matrix: "pd.DataFrame", baseline: str) -> "pd.DataFrame":
     return p
 
 
-def _pairs(matrix: "pd.DataFrame", p: "pd.DataFrame", seed: int, rope: float, std: "pd.DataFrame | None") -> "pd.DataFrame":
+def _pairs(matrix: "pd.DataFrame", found: permutation.Permutation, seed: int, rope: float, std: "pd.DataFrame | None") -> "pd.DataFrame":
     table = pairwise.pairs(matrix)
     of_nemenyi = ranks.nemenyi(matrix)
     cells = list(table[PAIR].itertuples(index=False, name=None))
-    table.insert(5, "p_permutation", [p.loc[cell] for cell in cells])
-    table.insert(6, "p_nemenyi", [of_nemenyi.loc[cell] for cell in cells])
-    signed = bayes.signed_rank(matrix, rope, seed=seed).set_index(PAIR).add_prefix("bayes_")
+    table.insert(5, "p_permutation", [found.pairs.loc[cell] for cell in cells])
+    table.insert(6, "p_permutation_least", found.p_least)
+    table.insert(7, "p_nemenyi", [of_nemenyi.loc[cell] for cell in cells])
+    place = list(table).index("p_z_holm") + 1
+    table.insert(place, "p_z_shaffer", stepwise.shaffer(table["p_z"]))
+    if len(matrix) <= stepwise.LARGEST:
+        table.insert(place + 1, "p_z_bergmann_hommel", stepwise.bergmann_hommel(table["p_z"]))
+    least = 1 / bayes.most_draws(*matrix.shape)
+    signed = bayes.signed_rank(matrix, rope, seed=seed).assign(least=least).set_index(PAIR).add_prefix("bayes_")
     wins = bradley_terry.win_probabilities(matrix, rope, std, seed=seed).set_index(PAIR)
     wins = wins.rename(columns={"p": "win_p", "p_low": "win_low", "p_high": "win_high"})
     return table.join(signed, on=PAIR).join(wins, on=PAIR)
@@ -205,7 +228,7 @@ def _control_stability(resamples: bootstrap.Resamples, options: Options) -> "pd.
     z = np.abs(np.delete(means, place, axis=1) - means[:, [place]]) / np.sqrt(n * (n + 1) / (6 * m))
     share = power.holm_rejects(z[:, :, None], options.alpha)[:, :, 0].mean(axis=0)
     others = [name for name in resamples.algorithms if name != options.baseline]
-    table = pd.DataFrame({"algorithm_i": others, "algorithm_j": options.baseline, "significant": share})
+    table = pd.DataFrame({"algorithm_i": others, "algorithm_j": options.baseline, "significant": share, "least": 1 / len(means)})
     return table.assign(fragile=table["significant"].between(*bootstrap.FRAGILE))
 
 
@@ -215,6 +238,7 @@ def _power(compared: "pd.DataFrame", options: Options) -> dict:
     curves = power.curves(model, runs, options.baseline, alpha=options.alpha, seed=options.seed)
     return {
         "effects": model.effects.to_dict(),
+        "unit": "std of the algorithms' means on a dataset" + (", root mean square over datasets" if len(model.effects) == 2 else ""),
         "interaction_std": model.interaction,
         "run_std": model.run,
         "runs": runs,
@@ -228,7 +252,8 @@ def _approximate(friedman: dict, n: int) -> list[dict]:
     p, f = friedman["p"], friedman["p_f_moment"]
     if n == 2 or f != f or friedman["families"] or abs(f - p) <= max(APPROXIMATE * p, 3 * friedman["p_standard_error"]):
         return []
-    return [{"code": "APPROX", "text": f"the F approximation gives p = {f:.3g}, {friedman['p_method']} {p:.3g}"}]
+    text = f"the F approximation gives {tables.p_equals(f)}, {friedman['p_method']} {tables.p_equals(p, friedman['p_least'])}"
+    return [{"code": "APPROX", "text": text}]
 
 
 def _smallest_p(n: int, m: int, blocks: int) -> dict[str, float]:
@@ -237,16 +262,8 @@ def _smallest_p(n: int, m: int, blocks: int) -> dict[str, float]:
 
 
 def _floors(n: int, m: int, blocks: int, alpha: float, with_baseline: bool) -> list[dict]:
-    words = {
-        "friedman_exact": "Friedman's test",
-        "permutation_pairs": "the permutation test of all pairs",
-        "nemenyi": "Nemenyi",
-        "wilcoxon": "Wilcoxon for one pair",
-        "wilcoxon_holm_pairs": "Wilcoxon + Holm over all pairs",
-        "wilcoxon_holm_baseline": "Wilcoxon + Holm against the baseline",
-    }
     floors = _smallest_p(n, m, blocks)
-    high = {words[name]: p for name, p in floors.items() if name in words and p >= alpha and (with_baseline or "baseline" not in name)}
+    high = {FLOORS[name]: p for name, p in floors.items() if p >= alpha and (with_baseline or "baseline" not in name)}
     if not high:
         return []
     listed = "; ".join(f"{name} ({p:.3g})" for name, p in high.items())

@@ -76,13 +76,13 @@ def _parser() -> argparse.ArgumentParser:
         "--rename", action="append", default=[], metavar="OLD=NEW",
         help="another name for an algorithm, for a dataset, or for the algorithm of a workdir (its path); repeatable",
     )  # fmt: skip
-    add("--out", metavar="DIR", help="write report.html, stats.json, scores.csv, pairs.csv, tables, figures there (default: print only)")
+    add("--out", metavar="DIR", help="write report.html, stats.json, CSV files, LaTeX tables and figures there (default: print only)")
     ask = parser.add_argument_group("the question")
     ask.add_argument(
         "--question", default=default.question, choices=QUESTIONS,
         help="new-datasets: would the algorithms differ on another dataset? these-datasets: do they on these, with other seeds?",
     )  # fmt: skip
-    ask.add_argument("--baseline", metavar="NAME", help="compare all others with it (default erm or ERM, where present)")
+    ask.add_argument("--baseline", metavar="NAME", help="compare all others with it, and with it alone; name it before you see the scores")
     ask.add_argument("--metric", default=default.metric, help="the measure to compare (default accuracy)")
     side = ask.add_mutually_exclusive_group()
     side.add_argument("--higher-is-better", dest="lower", action="store_false", default=False, help="the default")

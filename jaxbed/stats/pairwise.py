@@ -18,6 +18,7 @@ Benavoli et al., "Should we really use post-hoc tests based on mean-ranks?", JML
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ def pairs(matrix: "pd.DataFrame", baseline: str | None = None) -> "pd.DataFrame"
     algorithm_i, algorithm_j, mean_rank_i, mean_rank_j
     rank_difference   of mean ranks; negative = i better
     hodges_lehmann    median of the means of all two differences, in units of the scores; positive = i better
+    hodges_lehmann_low, hodges_lehmann_high   `shift_interval` of it, 95 %; NaN with fewer than 6 datasets
     rank_biserial     matched: share of the signed ranks that i wins less the share it loses, in [-1, 1]
     wins_i, ties, wins_j  datasets
     p_T, p_T_holm     for T in TESTS
@@ -59,6 +61,7 @@ def pairs(matrix: "pd.DataFrame", baseline: str | None = None) -> "pd.DataFrame"
     values = matrix.to_numpy(dtype=float).round(ranks.DECIMALS)
     differences = values[i] - values[j]  # [pairs, m]
     frame["hodges_lehmann"] = [hodges_lehmann(row) for row in differences]
+    frame[["hodges_lehmann_low", "hodges_lehmann_high"]] = [shift_interval(row) for row in differences]
     frame["rank_biserial"] = [rank_biserial(row) for row in differences]
     frame["wins_i"], frame["ties"], frame["wins_j"] = ((np.sign(differences) == sign).sum(axis=1) for sign in (1, 0, -1))
     frame["p_z"] = 2 * stats.norm.sf(np.abs(frame["rank_difference"]) / np.sqrt(n * (n + 1) / (6 * m)))
@@ -85,10 +88,7 @@ def wilcoxon(differences: Sequence[float], *, pratt: bool = False) -> tuple[floa
     import numpy as np
 
     signed = _doubled_signed_ranks(differences, pratt)
-    chances = np.ones(1)  # of each value of the doubled W+
-    for size in np.abs(signed):
-        gap = np.zeros(size)
-        chances = (np.concatenate([chances, gap]) + np.concatenate([gap, chances])) / 2
+    chances = _chances(tuple(sorted(np.abs(signed).tolist())))
     lower = int(min(signed[signed > 0].sum(), -signed[signed < 0].sum()))
     return lower / 2, min(1.0, 2 * float(chances[: lower + 1].sum()))
 
@@ -108,6 +108,21 @@ def hodges_lehmann(differences: Sequence[float]) -> float:
     d = np.round(np.asarray(differences, dtype=float), DIFFERENCE_DECIMALS)
     first, second = np.triu_indices(len(d))
     return float(np.median((d[first] + d[second]) / 2))
+
+
+def shift_interval(differences: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """The shifts that Wilcoxon's exact test does not reject: an interval of the means of all two differences, without a normal curve.
+
+    It holds the shift of symmetric differences in at least `level` of cases. NaN, NaN where so few differences cannot give the level.
+    Source: Hollander and Wolfe, Nonparametric Statistical Methods, 1999, section 3.3.
+    """
+    import numpy as np
+
+    d = np.round(np.asarray(differences, dtype=float), DIFFERENCE_DECIMALS)
+    first, second = np.triu_indices(len(d))
+    means = np.sort((d[first] + d[second]) / 2)
+    out = int((_chances(tuple(range(1, len(d) + 1))).cumsum() <= (1 - level) / 2 + 1e-12).sum())  # of the smallest and largest means
+    return (float(means[out - 1]), float(means[-out])) if out else (float("nan"), float("nan"))
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -146,6 +161,18 @@ def _conover(doubled: "np.ndarray", differences: "np.ndarray") -> "np.ndarray":
     if residual == 0:
         return np.where(differences == 0, 1.0, 0.0)
     return 2 * stats.t.sf(differences / np.sqrt(2 * residual / degrees), degrees)
+
+
+@lru_cache(maxsize=100)
+def _chances(sizes: tuple[int, ...]) -> "np.ndarray":
+    """The chance of each sum 0, 1, ... of those of the whole numbers `sizes` that have a plus, if all signs are equally likely."""
+    import numpy as np
+
+    chances = np.ones(1)
+    for size in sizes:
+        gap = np.zeros(size)
+        chances = (np.concatenate([chances, gap]) + np.concatenate([gap, chances])) / 2
+    return chances
 
 
 def _doubled_signed_ranks(differences: Sequence[float], pratt: bool) -> "np.ndarray":

@@ -27,7 +27,7 @@ def test(selected: "pd.DataFrame", *, paired: bool = False, draws: int = permuta
     dataset, test, n_algorithms, n_runs (N; paired: runs of each), statistic (H, chi2; tie-corrected), degrees_of_freedom, p_chi2,
     tie_correction (1 without ties), epsilon_squared H / (N-1) and eta_squared_h (H-n+1) / (N-n), or paired kendall_w,
     p  by permutation, exact up to divisions.EXACT (paired: as permutation.test), else (hits + 1) / (draws + 1),
-    method, draws, standard_error of p, p_holm over the datasets.
+    method, draws, standard_error of p, p_least (permutation.p_value), p_holm over the datasets.
 
     All values equal: statistic NaN, p = 1. Raises ValueError for a repeated run, one algorithm alone on a dataset, and, paired, a run that
     an algorithm lacks.
@@ -81,7 +81,8 @@ def pairs(selected: "pd.DataFrame", baseline: str | None = None, *, draws: int =
                   s = 0. Free of units. s grows with the difference, so even one far beyond the spread of runs gives about 2 at most
     cliffs_delta, a12   of `improvement`, averaged over datasets
     p             P(|difference| >= observed) when the runs of both are divided anew, a run keeping its values on all datasets, for it is
-                  one model; exact up to divisions.EXACT, else (hits + 1) / (draws + 1); method, draws, standard_error; p_holm over the rows
+                  one model; exact up to divisions.EXACT, else (hits + 1) / (draws + 1); method, draws, standard_error, p_least; p_holm
+                  over the rows
 
     Raises ValueError for a repeated run, a run without a value on some dataset, or an unknown baseline.
     """
@@ -192,6 +193,7 @@ def _friedman(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
         "method": permuted.method,
         "draws": permuted.draws,
         "standard_error": permuted.standard_error,
+        "p_least": permuted.p_least,
     }
 
 

@@ -35,6 +35,7 @@ class Permutation(NamedTuple):
     method: str  # 'exact' or 'monte carlo'
     draws: int  # 0 where exact
     standard_error: float  # of p
+    p_least: float  # no p of these is below; 0 where exact
     seed: int | None
     blocks: int  # datasets, or families of datasets
     pairs: "pd.DataFrame"  # [n, n], diagonal 1
@@ -115,11 +116,15 @@ def smallest_p(n: int, m: int) -> dict[str, float]:
 
 
 def p_value(hits: float, arrangements: float, draws: int, exact: bool) -> dict:
-    """p, method, draws, standard_error from the hits among all arrangements (exact) or among the draws: (hits + 1) / (draws + 1)."""
+    """p, method, draws, standard_error, p_least from the hits among all arrangements (exact) or the draws: (hits + 1) / (draws + 1).
+
+    p_least = 1 / (draws + 1) is what p is at least, whatever the data: a p that equals it means "at most this". 0 where exact.
+    """
     if exact:
-        return {"p": hits / arrangements, "method": "exact", "draws": 0, "standard_error": 0.0}
+        return {"p": hits / arrangements, "method": "exact", "draws": 0, "standard_error": 0.0, "p_least": 0.0}
     p = (hits + 1) / (draws + 1)
-    return {"p": p, "method": "monte carlo", "draws": draws, "standard_error": math.sqrt(p * (1 - p) / draws)}
+    error = math.sqrt(p * (1 - p) / draws)
+    return {"p": p, "method": "monte carlo", "draws": draws, "standard_error": error, "p_least": 1 / (draws + 1)}
 
 
 def merge(states: "np.ndarray", weight: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":

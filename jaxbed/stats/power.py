@@ -1,6 +1,7 @@
 """What would more datasets or more runs show? Simulation from a two-way model, and the smallest difference a t-test can find.
 
-Scores are standardised within each dataset (mean 0, std 1 over the algorithms' means), so that datasets weigh alike. Then
+Scores are standardised within each dataset (mean 0, std 1 over the algorithms' means), so that datasets weigh alike. The std of two means
+is their distance, and would make every difference the same: two algorithms share one scale over all datasets. Then
 
     score = effect of the algorithm + algorithm x dataset (normal, std `interaction`) + run (normal, std `run`).
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LARGEST_RUNS = 200
+TESTS = {"friedman": "Friedman's test", "nemenyi": "Nemenyi's test", "control_holm": "z test against the baseline with Holm's adjustment"}
 
 
 class Model(NamedTuple):
-    """The two-way model in standard deviations of a dataset's algorithm means."""
+    """The two-way model in standard deviations of a dataset's algorithm means; for two algorithms in the root mean square of these."""
 
     effects: "pd.Series"  # of each algorithm, mean 0
     interaction: float  # std of algorithm x dataset
@@ -34,9 +36,9 @@ class Model(NamedTuple):
 def fit(selected: "pd.DataFrame") -> Model:
     """The model from one value for every algorithm, run and dataset; variances by the method of moments, not below 0.
 
-    A dataset on which all algorithms have the same mean says nothing and is left out. run is NaN where every cell has one run: the
-    interaction then holds both. With few algorithms the std of a dataset is rough itself: run comes out too large, interaction too
-    small. Raises ValueError for fewer than 2 algorithms or 2 datasets that differ, or a missing cell.
+    A dataset on which all algorithms have the same mean has no scale and is left out, unless there are two algorithms. run is NaN where
+    every cell has one run: the interaction then holds both. With three or four algorithms the std of a dataset is rough itself: run comes
+    out too large, interaction too small. Raises ValueError for fewer than 2 algorithms or 2 datasets that differ, or a missing cell.
     """
     import numpy as np
 
@@ -49,6 +51,9 @@ def fit(selected: "pd.DataFrame") -> Model:
     n, m = len(means), len(useful)
     if m < 2:
         raise ValueError(f"power needs at least 2 datasets on which the algorithms differ, got {m}; add datasets")
+    if n == 2:
+        useful, spread = means.columns, spread * 0 + np.sqrt((spread**2).mean())
+        m = len(useful)
     standard = (means[useful] - means[useful].mean()) / spread[useful]
     effects = standard.mean(axis=1)
     run = (variances[useful] / spread[useful] ** 2).unstack().mean()  # of the cells with at least two runs

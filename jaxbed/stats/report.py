@@ -43,21 +43,22 @@ def tests_text(analysis: "Analysis") -> list[str]:
     results, parts = analysis.results, []
     if results["question"] == "these-datasets" and results["these_datasets"]:
         table = results["these_datasets"]["datasets"]
-        found = [f"{row.dataset} {row.statistic:.1f} ({tables.format_p(row.p_holm)})" for row in table.itertuples()]
+        p = [tables.format_p(p, least=least) for p, least in zip(table["p_holm"], tables.least(table, "p_holm"), strict=True)]
+        found = [f"{row.dataset} {row.statistic:.1f} ({text})" for row, text in zip(table.itertuples(), p, strict=True)]
         parts.append(_wrap(f"{table['test'].iloc[0]} on each dataset (p by permutation, Holm): {', '.join(found)}"))
     elif results["friedman"]:
         order = sorted(results["friedman"]["mean_ranks"].items(), key=lambda item: (item[1], item[0]))
         ranked = "Mean ranks (1 = best): " + ", ".join(f"{name} {value:.2f}" for name, value in order)
         parts.append(f"{_wrap(friedman_text(results['friedman']))}\n{_wrap(ranked)}")
     if analysis.p is not None:
-        printed = tables.pairs_to_text(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None)
+        printed = tables.pairs_to_text(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None, analysis.p_least)
         parts.append(f"p of pairs ({analysis.p_name}); * p < {analysis.alpha:g}\n{printed}")
     return parts
 
 
 def friedman_text(result: dict) -> str:
     """Friedman's test: the headline p, then the approximations, unless there are too few blocks for them."""
-    p = f"p = {tables.format_p(result['p'])} ({result['p_method']})"
+    p = f"{tables.p_equals(result['p'], least=result['p_least'])} ({result['p_method']})"
     if result["tie_correction"] == 0:
         return "Friedman: all algorithms tie everywhere, p = 1: no difference."
     text = f"Friedman over {result['blocks']} blocks: {p}; Kendall's W = {result['kendall_w']:.3f}."
@@ -67,9 +68,9 @@ def friedman_text(result: dict) -> str:
         return f"{text} Approximate p-values are withheld: fewer than {ranks.FEW_BLOCKS} blocks."
     moment, classic = result["f_degrees_of_freedom_moment"], result["f_degrees_of_freedom_iman_davenport"]
     return (
-        f"{text} For comparison: F = {result['f']:.4f}, p = {tables.format_p(result['p_f_moment'])} (d.o.f. {moment[0]:.2f}, "
+        f"{text} For comparison: F = {result['f']:.4f}, {tables.p_equals(result['p_f_moment'])} (d.o.f. {moment[0]:.2f}, "
         f"{moment[1]:.2f}) or {tables.format_p(result['p_f_iman_davenport'])} (Iman-Davenport, {classic[0]}, {classic[1]}); "
-        f"chi2({result['chi2_degrees_of_freedom']}) = {result['chi2']:.4f}, p = {tables.format_p(result['p_chi2'])}."
+        f"chi2({result['chi2_degrees_of_freedom']}) = {result['chi2']:.4f}, {tables.p_equals(result['p_chi2'])}."
     )
 
 

@@ -22,15 +22,28 @@ PAIR = ["algorithm_i", "algorithm_j"]
 MOST_OTHERS = 12  # 4096 pools
 
 
-def multiverse(specifications: "Iterable[tuple[dict, pd.DataFrame]]", tests: "Mapping[str, Test]", alpha: float = 0.05) -> "pd.DataFrame":
+def multiverse(
+    specifications: "Iterable[tuple[dict, pd.DataFrame]]",
+    tests: "Mapping[str, Test]",
+    alpha: float = 0.05,
+    smallest_p: "Callable[[pd.DataFrame], Mapping[str, float]] | None" = None,
+) -> "pd.DataFrame":
     """Every pair under every specification (labels such as selection, datasets, runs; and the matrix they lead to) and every test.
+
+    `smallest_p`: a matrix -> what each test can give at least. A test that cannot reject there, whatever the scores, is left out.
 
     One row each: the labels, test, algorithm_i, algorithm_j, rank_difference (i - j, negative = i better), p, significant. The matrices
     must list the algorithms in one order, so that a pair has one name.
     """
     import pandas as pd
 
-    frames = [_pairs(matrix, test, alpha).assign(**labels, test=name) for labels, matrix in specifications for name, test in tests.items()]
+    frames = []
+    for labels, matrix in specifications:
+        floors = smallest_p(matrix) if smallest_p else {}
+        able = {name: test for name, test in tests.items() if floors.get(name, 0.0) < alpha}
+        frames += [_pairs(matrix, test, alpha).assign(**labels, test=name) for name, test in able.items()]
+    if not frames:
+        return pd.DataFrame(columns=["test", *PAIR, "rank_difference", "p", "significant"]).astype({"significant": bool})
     table = pd.concat(frames, ignore_index=True)
     numbers = [*PAIR, "rank_difference", "p", "significant"]
     return table[[*(name for name in table.columns if name not in numbers), *numbers]]

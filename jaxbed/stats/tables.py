@@ -135,40 +135,87 @@ def to_latex(scores: "pd.DataFrame", decimals: int = 1, lower: bool = False, in_
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def pairs_to_latex(p: "pd.DataFrame", alpha: float, decimals: int | None = None) -> str:
-    """A booktabs tabular of the p-values [n, n], upper triangle; p < alpha in bold. `decimals`: as a paper prints them."""
+def pairs_to_latex(p: "pd.DataFrame", alpha: float, decimals: int | None = None, least: "pd.DataFrame | None" = None) -> str:
+    """A booktabs tabular of the p-values [n, n], upper triangle; p < alpha in bold. `decimals`: as a paper prints them; `least` [n, n]:
+    see `format_p`.
+    """
     lines = [r"\begin{tabular}{l" + "c" * (len(p) - 1) + "}", r"\toprule"]
     lines += [" & ".join(["", *map(escape, p.columns[1:])]) + r" \\", r"\midrule"]
     for place, row in enumerate(p.index[:-1]):
         cells = [escape(row), *[""] * place]
         for column in p.columns[place + 1 :]:
             value = p.loc[row, column]
-            text = format_p(value, decimals).replace("<", "$<$")
-            cells.append(rf"\textbf{{{text}}}" if value < alpha else text)
+            cells.append(p_to_latex(value, alpha, decimals, 0.0 if least is None else least.loc[row, column]))
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def pairs_to_text(p: "pd.DataFrame", alpha: float, decimals: int | None = None) -> str:
-    """The p-values [n, n] for a terminal, upper triangle; '*' marks p < alpha. `decimals`: as a paper prints them."""
+def p_to_latex(p: float, alpha: float, decimals: int | None = None, least: float = 0.0) -> str:
+    """As `format_p`; bold below alpha."""
+    text = format_p(p, decimals, least).replace("<", "$<$").replace("≤", r"$\leq$")
+    return rf"\textbf{{{text}}}" if p < alpha else text
+
+
+def pairs_to_text(p: "pd.DataFrame", alpha: float, decimals: int | None = None, least: "pd.DataFrame | None" = None) -> str:
+    """The p-values [n, n] for a terminal, upper triangle; '*' marks p < alpha. `decimals` and `least` as in `pairs_to_latex`."""
     body = []
     for place, row in enumerate(p.index[:-1]):
-        cells = [format_p(p.loc[row, column], decimals) + ("*" if p.loc[row, column] < alpha else " ") for column in p.columns[place + 1 :]]
+        cells = [
+            format_p(p.loc[row, column], decimals, 0.0 if least is None else least.loc[row, column])
+            + ("*" if p.loc[row, column] < alpha else " ")
+            for column in p.columns[place + 1 :]
+        ]
         body.append([str(row), *[""] * place, *cells])
     return align([["p", *map(str, p.columns[1:])], *body])
 
 
-def format_p(p: float, decimals: int | None = None) -> str:
-    """0.053, 0.0015, 2.2e-06, '<1e-12': at least two digits that count; or so many decimals."""
+def format_p(p: float, decimals: int | None = None, least: float = 0.0) -> str:
+    """0.053, 0.0015, 2.2e-06, '<1e-12': at least two digits that count; or so many decimals.
+
+    `least`: what p is at least, being found by random draws; a p that is no larger is a bound and prints as '≤1e-05'.
+    """
     if p != p:
         return "n/a"
     if decimals is not None:
         return f"{p:.{decimals}f}"
+    if 0 < p <= least:
+        return f"≤{p:.2g}"
     if p < SMALLEST_P:
         return "<1e-12"
     if p < 0.001:
         return f"{p:.1e}"
     return f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
+
+
+def least(table: "pd.DataFrame", column: str) -> "pd.Series":
+    """For each row of a table of tests what its p in `column` is at least, for `format_p`; 0 where p is exact or in closed form.
+
+    A column NAME_least says so of NAME. An adjusted p is a bound itself where the p before adjustment is at its least.
+    """
+    before = column.removesuffix("_holm")
+    if f"{before}_least" not in table:
+        return table[column] * 0.0
+    known = table[f"{before}_least"]
+    return known if before == column else table[column].where(table[before] <= known, 0.0)
+
+
+def p_equals(p: float, least: float = 0.0) -> str:
+    """'p = 0.020', 'p ≤1e-05' or 'p <1e-12', for a sentence."""
+    text = format_p(p, least=least)
+    return f"p {text}" if text[0] in "<≤" else f"p = {text}"
+
+
+def format_share(share: float, least: float = 0.0) -> str:
+    """0.984, 0.9996, 2.0e-04: a share of random draws, each of which is `least` of them; '<2e-05' for none, '>0.99998' for all."""
+    if share != share:
+        return "n/a"
+    if share == 0 and least:
+        return f"<{least:.1g}"
+    if share == 1 and least:
+        return f">{1 - float(f'{least:.1g}'):.10g}"
+    if 0 < share < 0.001:
+        return f"{share:.1e}"
+    return f"{share:.5f}" if 0.9995 <= share < 1 else f"{share:.3f}"
 
 
 def align(rows: list[list[str]]) -> str:

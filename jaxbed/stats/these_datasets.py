@@ -3,13 +3,14 @@
 Brings together the parts of `per_dataset` and the bootstrap of cells. Says nothing about other datasets.
 """
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import per_dataset, permutation
+from jaxbed.stats import per_dataset, permutation, tables
 from jaxbed.stats.options import Options
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def tests(compared: "pd.DataFrame", options: Options, complete: bool) -> dict | 
     """
     if compared.groupby("algorithm")["run"].nunique().max() < 2:
         return None
+    logging.getLogger(__name__).info("tests on these datasets")
     draws = {"draws": options.permutations, "seed": options.seed}
     pairs = per_dataset.pairs(compared, **draws) if complete else None
     against = per_dataset.pairs(compared, options.baseline, **draws) if complete and options.baseline is not None else None
@@ -73,6 +75,12 @@ def _floors(compared: "pd.DataFrame", options: Options) -> dict[str, float]:
         paired = [permutation.smallest_p(len(counts), counts[0])["friedman_exact"] for counts in on_datasets]
         found["datasets"] = min(1.0, len(paired) * min(paired))
     return found
+
+
+def headline(pairs: "pd.DataFrame", algorithms: list[str], column: str, name: str) -> dict:
+    """The parts of an Analysis that are the test of all pairs: the table, p and what it is at least [n, n], the name of the test."""
+    least = p_matrix(pairs.assign(least=tables.least(pairs, column)), algorithms, "least")
+    return {"pairs": pairs, "p": p_matrix(pairs, algorithms, column), "p_least": least, "p_name": name}
 
 
 def p_matrix(pairs: "pd.DataFrame", algorithms: list[str], column: str = "p_holm") -> "pd.DataFrame":

@@ -6,6 +6,7 @@ Nothing is computed here: all numbers are those of `analysis`.
 from typing import TYPE_CHECKING
 
 from jaxbed.stats import ranks, tables
+from jaxbed.stats.power import TESTS as POWER_TESTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +70,7 @@ def sentences(results: dict) -> list[str]:
 def _new_datasets(results: dict) -> list[str]:
     n, m, alpha, baseline = len(results["algorithms"]), len(results["datasets"]), results["alpha"], results["baseline"]
     asked = f"Asked: would the algorithms differ on another dataset of this kind? {n} algorithms, {_count(m, 'dataset')}"
-    friedman = results["friedman"]
+    friedman, claimed = results["friedman"], results["claims"]
     if friedman is None:
         found = (
             "one dataset is one block, and no rank test over datasets is possible." if m else "no dataset was measured for all algorithms."
@@ -79,32 +80,26 @@ def _new_datasets(results: dict) -> list[str]:
     blocks = friedman["blocks"]
     asked += f" in {_count(blocks, 'family', 'families')}." if friedman["families"] else "."
     counted = _count(blocks, "family", "families") if friedman["families"] else _count(blocks, "dataset")
-    floors = results["floors"]
-    floor = min(floors["permutation_pairs"], floors["permutation_baseline"] if baseline is not None else 1.0)
-    if floor >= alpha:
+    if claimed["smallest_p"] >= alpha:
         return [
             asked,
             f"No conclusion: with {counted} and {n} algorithms no pair can differ at alpha = {alpha:g}, whatever the scores "
-            f"(smallest possible p = {tables.format_p(floor)}). Add datasets; more runs do not help.",
+            f"(smallest possible {tables.p_equals(claimed['smallest_p'])}). Add datasets; more runs do not help.",
             *_skillings_mack(results),
         ]
-    shown, kind = friedman["p"] < alpha, "exact" if friedman["p_method"] == "exact" else "permutation"
-    omnibus = "The algorithms do not all perform alike" if shown else "No difference among the algorithms is shown"
-    lines = [asked] + [f"{omnibus} ({kind} Friedman test, p = {tables.format_p(friedman['p'])}, alpha = {alpha:g})."] * (n > 2)
-    claims = []
-    if baseline is not None and n > 2:
-        table = results["baseline_comparisons"]
-        claims = _found(table, "p_permutation", alpha)
-        lines += _against(table, "p_permutation", baseline, alpha)
-    pairs = results["pairs"]
-    all_claims = _found(pairs, "p_permutation", alpha)
-    lines.append(_all_pairs(pairs, all_claims, alpha, len(pairs)))
-    lines += _firm(results, claims or all_claims[:3])
-    lines += _skillings_mack(results) + _needed(results, claims, all_claims)
-    if len(all_claims) < len(pairs):
+    lines, overall = [asked], claimed["overall"]
+    if overall:
+        omnibus = "The algorithms do not all perform alike" if overall["differ"] else "No difference among the algorithms is shown"
+        p = tables.p_equals(friedman["p"], friedman["p_least"])
+        lines.append(f"{omnibus} ({overall['test']}, {p}, alpha = {alpha:g}).")
+    table = results[claimed["family"]]
+    lines += _comparisons(claimed, table, "p_permutation", baseline, alpha)
+    lines += _firm(results, claimed["found"])
+    lines += _skillings_mack(results) + _needed(results)
+    if len(claimed["found"]) < len(table):
         few = f" {counted} are too few to take anything for equality." if blocks < ranks.FEW_BLOCKS else ""
         lines.append(f"A difference that is not shown is not equality.{few}")
-    return lines
+    return [*lines, *_family(claimed, alpha)]
 
 
 def _these_datasets(results: dict) -> list[str]:
@@ -112,30 +107,50 @@ def _these_datasets(results: dict) -> list[str]:
     asked = "Asked: do the algorithms differ on these datasets, had other runs been trained?"
     if these is None:
         return [asked, "No conclusion: every algorithm has one run, and nothing tells how far other runs would differ. Train more runs."]
-    table = these["datasets"]
-    differ = table.loc[table["p_holm"] < alpha, "dataset"].tolist()
-    named = f": {_listed(differ)}" if 0 < len(differ) < len(table) else ""
-    test = table["test"].iloc[0]
-    lines = [
-        asked,
-        f"On {len(differ)} of {_count(len(table), 'dataset')} they differ ({test} by permutation, Holm over datasets){named}.",
-    ]
-    floors = these["floors"]
-    if floors["datasets"] >= alpha:
-        lines = [asked, f"On no dataset can so few runs show a difference{_least(floors['datasets'])}."]
-    if these["baseline_comparisons"] is not None and floors["baseline_comparisons"] < alpha:
-        lines += _against(these["baseline_comparisons"], "p_holm", baseline, alpha, " over all datasets together")
-    if these["pairs"] is not None and floors["pairs"] < alpha:
-        found = _found(these["pairs"], "p_holm", alpha)
-        lines.append(_all_pairs(these["pairs"], found, alpha, len(these["pairs"])))
-    elif these["pairs"] is not None:
-        lines.append(f"No conclusion on pairs: so few runs can show none to differ{_least(floors['pairs'])}. Train more runs.")
+    claimed = results["claims"]
+    table, overall = these["datasets"], claimed["overall"]
+    if overall:
+        differ = overall["datasets"]
+        named = f": {_listed(differ)}" if 0 < len(differ) < len(table) else ""
+        lines = [asked, f"On {len(differ)} of {_count(len(table), 'dataset')} they differ ({overall['test']}){named}."]
+    else:
+        lines = [asked, f"On no dataset can so few runs show a difference{_least(these['floors']['datasets'])}."]
+    if claimed["family"] and claimed["smallest_p"] < alpha:
+        lines += _comparisons(claimed, these[claimed["family"]], "p_holm", baseline, alpha, " over all datasets together")
+    elif claimed["family"]:
+        lines.append(f"No conclusion on pairs: so few runs can show none to differ{_least(claimed['smallest_p'])}. Train more runs.")
     lines.append("This says nothing about other datasets.")
+    return lines + _family(claimed, alpha) if overall or claimed["smallest_p"] < alpha else lines
+
+
+def _comparisons(claimed: dict, table: "pd.DataFrame", column: str, baseline: str | None, alpha: float, where: str = "") -> list[str]:
+    """The comparisons that are claimed; or that none is, and the smallest p of them."""
+    if claimed["family"] == "baseline_comparisons":
+        lines = _against(claimed, table, column, baseline, alpha, where)
+    else:
+        lines = [_all_pairs(claimed, table, column, alpha)]
+    if claimed["overall"] and not claimed["overall"]["differ"] and (table[column] < alpha).any():
+        lines.append("Comparisons with a smaller p do not count: the overall test, which comes first, finds no difference.")
     return lines
 
 
+def _family(claimed: dict, alpha: float) -> list[str]:
+    overall, family, count = claimed["overall"], claimed["family"], claimed["comparisons"]
+    compared = f"the {_count(count, 'comparison')} with the baseline" if family == "baseline_comparisons" else _count(count, "pair")
+    steps = []
+    if overall:
+        steps.append(f"first each dataset ({overall['test']})" if "datasets" in overall else f"first the {overall['test']}")
+    steps += [f"{compared} ({claimed['test']})"] if family else []
+    if not steps:
+        return []
+    return [
+        f"Procedure: {'; where it finds a difference, '.join(steps)}. Nothing else is claimed: if no algorithm differs, the chance of "
+        f"any false claim is at most {alpha:g}. All other tests in the report are exploratory."
+    ]
+
+
 def _least(p: float) -> str:
-    return f", whatever the scores (smallest possible p = {tables.format_p(p)})"
+    return f", whatever the scores (smallest possible {tables.p_equals(p)})"
 
 
 def _as_published(results: dict) -> list[str]:
@@ -155,66 +170,74 @@ def _skillings_mack(results: dict) -> list[str]:
     found = results["missing_cells"]
     if found is None:
         return []
-    p = f"p = {tables.format_p(found['p'])}"
+    p = tables.p_equals(found["p"], found["p_least"])
     return [f"With the incomplete datasets too: Skillings-Mack {found['statistic']:.2f}, {p} ({found['n_datasets']} datasets)."]
 
 
-def _found(table: "pd.DataFrame", column: str, alpha: float) -> list[tuple[str, str, float]]:
-    """(better, worse, p) of the rows with p < alpha, smallest p first."""
-    rows = table[table[column] < alpha].sort_values(column, kind="stable")
-    i_better = rows["rank_difference"] < 0 if "rank_difference" in rows else rows["difference"] > 0
-    pairs = zip(rows["algorithm_i"], rows["algorithm_j"], rows[column], i_better, strict=True)
-    return [(i, j, p) if better else (j, i, p) for i, j, p, better in pairs]
-
-
-def _against(table: "pd.DataFrame", column: str, baseline: str, alpha: float, where: str = "") -> list[str]:
-    found, count = _found(table, column, alpha), len(table)
-    family = f"{_count(count, 'comparison')}, alpha = {alpha:g}"
+def _against(claimed: dict, table: "pd.DataFrame", column: str, baseline: str, alpha: float, where: str) -> list[str]:
+    found, family = claimed["found"], f"{_count(len(table), 'comparison')}, alpha = {alpha:g}"
     if not found:
-        least = tables.format_p(table[column].min())
-        return [f"No algorithm differs from {baseline}{where} ({family}, smallest p = {least})."]
+        return [f"No algorithm differs from {baseline}{where} ({family}, smallest {_smallest(table, column)})."]
     lines = []
-    for word, place in (("better", 1), ("worse", 0)):
-        names = [f"{claim[1 - place]} (p = {tables.format_p(claim[2])})" for claim in found if claim[place] == baseline]
+    for word, other in (("better", "worse"), ("worse", "better")):
+        names = [f"{claim[word]} ({claim['p_text']})" for claim in found if claim[other] == baseline]
         lines += [f"{_word(len(names))} {word} than {baseline}{where} ({family}): {_listed(names)}."] if names else []
     return lines
 
 
-def _all_pairs(table: "pd.DataFrame", found: list[tuple], alpha: float, count: int) -> str:
+def _all_pairs(claimed: dict, table: "pd.DataFrame", column: str, alpha: float) -> str:
+    found, count = claimed["found"], len(table)
     if not found and count > 1:
         return f"No pair differs at alpha = {alpha:g}."
     if not found:
-        p = table.filter(["p_permutation", "p_holm"]).iloc[0, 0]
-        return f"The two algorithms are not shown to differ (p = {tables.format_p(p)}, alpha = {alpha:g})."
-    listed = [f"{better} better than {worse} (p = {tables.format_p(p)})" for better, worse, p in found]
-    head = f"Of all {count} pairs, adjusted for all, {len(found)} differ{'s' * (len(found) == 1)}" if count > 1 else "They differ"
-    return f"{head}: {_listed(listed)}."
+        return f"The two algorithms are not shown to differ ({_smallest(table, column)}, alpha = {alpha:g})."
+    listed = [f"{claim['better']} better than {claim['worse']} ({claim['p_text']})" for claim in found]
+    if count == 1:
+        return f"They differ: {listed[0]}."
+    return f"Of all {count} pairs, adjusted for all, {len(found)} differ{'s' * (len(found) == 1)}: {_listed(listed)}."
 
 
-def _firm(results: dict, claims: list[tuple]) -> list[str]:
-    """How often each claim comes out with other runs and under other choices."""
+def _smallest(table: "pd.DataFrame", column: str) -> str:
+    place = table[column].idxmin()
+    return tables.p_equals(table[column][place], tables.least(table, column)[place])
+
+
+def _firm(results: dict, found: list[dict]) -> list[str]:
+    """How often each claim comes out with other runs and under other choices, and by which test."""
     lines, multiverse, stability = [], results["multiverse"], results["stability"]
-    pairs, alpha = results["pairs"], results["alpha"]
-    counts = multiverse["pairs"].set_index(["algorithm_i", "algorithm_j"])
-    for better, worse, _ in claims[:3]:
-        turned = (better, worse) not in counts.index
-        row = counts.loc[(worse, better) if turned else (better, worse)]
-        found, tried = int(row["j_better" if turned else "i_better"]), int(row["specifications"])
-        parts = [f"in {found} of {tried} specifications (other rules, runs, datasets, tests)"]
-        planned = results["baseline"] in (better, worse)
+    pairs, alpha, planned = results["pairs"], results["alpha"], results["claims"]["family"] == "baseline_comparisons"
+    for claim in found[:3]:
+        better, worse, parts = claim["better"], claim["worse"], []
         if stability and stability["pairs"] is not None:
-            table = stability["baseline_comparisons" if planned and len(pairs) > 1 else "pairs"]
-            share = table.loc[_is_pair(table, better, worse), "significant"].iloc[0]
-            parts.insert(0, f"in {share:.0%} of resamples of the runs")
-        lines.append(f"{better} over {worse} is significant {' and '.join(parts)}.")
-        p = pairs.loc[_is_pair(pairs, better, worse), "p_permutation"].iloc[0]
-        if planned and p >= alpha:
-            adjusted = f"Adjusted for all {len(pairs)} pairs it is not (p = {tables.format_p(p)})"
+            table = stability["baseline_comparisons" if planned else "pairs"]
+            row = table[_is_pair(table, better, worse)].iloc[0]
+            test = stability["baseline_comparisons_test" if planned else "pairs_test"]
+            parts.append(f"in {_of_resamples(row['significant'], round(1 / row['least']))} of the runs ({test})")
+        counts = multiverse["pairs"][_is_pair(multiverse["pairs"], better, worse)]
+        for row in counts.to_dict("records"):
+            agreeing = row["i_better"] if row["algorithm_i"] == better else row["j_better"]
+            parts.append(f"in {agreeing} of {row['specifications']} specifications (other rules, runs, datasets, tests)")
+        lines += [f"{better} over {worse} is significant {' and '.join(parts)}."] if parts else []
+        row = pairs[_is_pair(pairs, better, worse)].iloc[0]
+        if planned and row["p_permutation"] >= alpha:
+            adjusted = f"Adjusted for all {len(pairs)} pairs it is not ({tables.p_equals(row['p_permutation'])})"
             lines.append(f"{adjusted}: it counts only if {results['baseline']} was the baseline from the start.")
+    left_out = multiverse["left_out"]
+    if lines and left_out:
+        which = "; ".join(f"{row['test']} on {_count(row['datasets'], 'dataset')}" for row in left_out)
+        count = sum(row["specifications"] for row in left_out)
+        named = "1 specification is not counted, since it" if count == 1 else f"{count} specifications are not counted, since they"
+        lines.append(f"{named} cannot reject whatever the scores ({which}).")
     return ["How firm: " + " ".join(lines)] if lines else []
 
 
-def _needed(results: dict, claims: list[tuple], all_claims: list[tuple]) -> list[str]:
+def _of_resamples(share: float, draws: int) -> str:
+    if share in (0, 1):
+        return f"{'all' if share else 'none of'} {draws} resamples"
+    return f"{min(max(round(100 * share), 1), 99)} % of {draws} resamples"
+
+
+def _needed(results: dict) -> list[str]:
     """Datasets for 80 % power: the best algorithm against the baseline, or against the second."""
     power, baseline, m = results["power"], results["baseline"], len(results["datasets"])
     if power is None or results["friedman"]["families"]:  # it takes datasets for independent
@@ -227,8 +250,9 @@ def _needed(results: dict, claims: list[tuple], all_claims: list[tuple]) -> list
     if needed <= m:
         return []
     count = f"about {needed:g} datasets like these ({needed - m:g} more)" if needed == needed else "more than 60 datasets like these"
-    shown = any({better, other} == {i, j} for i, j, _ in claims + all_claims)
-    text = f"To show {better} better than {other} in 80 % of such studies, {count} would be needed"
+    shown = any({better, other} == {claim["better"], claim["worse"]} for claim in results["claims"]["found"])
+    by = "the exact sign test" if len(order) == 2 else POWER_TESTS[test]
+    text = f"To show {better} better than {other} in 80 % of such studies by {by}, {count} would be needed"
     text += ", so another study of this size may well miss it" if shown else ""
     return [f"{text}, if the estimated differences are the true ones."]
 

@@ -1,0 +1,84 @@
+"""What the verdict claims: one family of comparisons, of a test that is fixed before the scores are seen.
+
+The overall test comes first: Friedman's for other datasets, for these the test of each dataset with Holm's adjustment. Only where it
+finds a difference are comparisons claimed: those with the baseline if one was asked for, else all pairs, adjusted for their number. Where
+no algorithm differs a false claim needs a false overall test, so its chance is at most alpha. An overall test, comparisons with a baseline
+and all pairs at 0.05 each make a false claim in up to 9 % of such tables (3 to 8 algorithms, 6 to 20 datasets), for these datasets in up to
+11 %. All other tests of the report are exploratory.
+
+Source: Demšar, JMLR 2006, section 3.2: post-hoc tests where the null hypothesis is rejected.
+"""
+
+from typing import TYPE_CHECKING
+
+from jaxbed.stats import tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def of(results: dict) -> dict | None:
+    """The claims of the question asked, from the results of its tests; None where there is no such test.
+
+    overall      test, its p or the datasets that differ, `differ`; None for two algorithms, and where it cannot reject: no gate then
+    family       'baseline_comparisons' or 'pairs', which table of the results; None if there is none
+    comparisons  how many; test: by what; smallest_p: what it can give at least, whatever the scores
+    found        better, worse, p, p_text of the comparisons that are claimed, smallest p first
+    """
+    if results["no_test"] or results["paper"]:
+        return None
+    only_these = results["question"] == "these-datasets" or results["friedman"] is None  # one dataset says nothing of others
+    return _these_datasets(results) if only_these else _new_datasets(results)
+
+
+def _new_datasets(results: dict) -> dict:
+    friedman, alpha, baseline = results["friedman"], results["alpha"], results["baseline"]
+    two = len(results["algorithms"]) == 2
+    family = "pairs" if baseline is None or two else "baseline_comparisons"
+    overall = None
+    if not two:
+        kind = "exact" if friedman["p_method"] == "exact" else "permutation"
+        overall = {"test": f"{kind} Friedman test", "p": friedman["p"], "differ": friedman["p"] < alpha}
+    floor = results["floors"]["permutation_pairs" if family == "pairs" else "permutation_baseline"]
+    return {
+        "overall": overall,
+        "family": family,
+        "comparisons": len(results[family]),
+        "test": "exact sign test" if two and not friedman["families"] else "permutation test, single step",
+        "smallest_p": max(floor, friedman["p_least"]),
+        "found": comparisons(results[family], "p_permutation", alpha) if overall is None or overall["differ"] else [],
+    }
+
+
+def _these_datasets(results: dict) -> dict | None:
+    these, alpha = results["these_datasets"], results["alpha"]
+    if these is None:
+        return None
+    overall, floors = None, these["floors"]
+    if floors["datasets"] < alpha:
+        differ = these["datasets"].loc[these["datasets"]["p_holm"] < alpha, "dataset"].tolist()
+        test = f"{these['datasets']['test'].iloc[0]} by permutation, Holm over datasets"
+        overall = {"test": test, "datasets": differ, "differ": bool(differ)}
+    family = "pairs" if results["baseline"] is None else "baseline_comparisons"
+    if these[family] is None:
+        return {"overall": overall, "family": None, "comparisons": 0, "test": "", "smallest_p": 1.0, "found": []}
+    return {
+        "overall": overall,
+        "family": family,
+        "comparisons": len(these[family]),
+        "test": "permutation of runs with Holm's adjustment",
+        "smallest_p": floors[family],
+        "found": comparisons(these[family], "p_holm", alpha) if overall is None or overall["differ"] else [],
+    }
+
+
+def comparisons(table: "pd.DataFrame", column: str, alpha: float) -> list[dict]:
+    """better, worse, p and p_text of the rows of a table of pairs with p < alpha in this column, smallest p first."""
+    rows = table.assign(least=tables.least(table, column))
+    rows = rows[rows[column] < alpha].sort_values(column, kind="stable")
+    i_better = rows["rank_difference"] < 0 if "rank_difference" in rows else rows["difference"] > 0
+    found = []
+    for i, j, p, least, first in zip(rows["algorithm_i"], rows["algorithm_j"], rows[column], rows["least"], i_better, strict=True):
+        better, worse = (i, j) if first else (j, i)
+        found.append({"better": better, "worse": worse, "p": p, "p_text": tables.p_equals(p, least)})
+    return found

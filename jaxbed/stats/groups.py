@@ -1,0 +1,73 @@
+"""Which algorithms belong together: groups of which no two differ, as bars under a line of ranks or as letters.
+
+Sources: Demšar, JMLR 2006, figure 1 (bars); Piepho, "An algorithm for a letter-based representation of all-pairwise comparisons", 2004.
+"""
+
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def by_rank(mean_ranks: "pd.Series") -> list[str]:
+    """The algorithms, best first; equal ranks by name, so that the order of rows does not matter."""
+    return sorted(mean_ranks.index, key=lambda name: (round(mean_ranks[name], 9), name))
+
+
+def cliques(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float) -> list[list[str]]:
+    """The maximal groups, two or more, of algorithms adjacent in mean rank of which no pair has p < alpha; best first.
+
+    p [n, n] need not rise as ranks approach: two algorithms that do not differ stay apart if one between them differs from either.
+    """
+    order = by_rank(mean_ranks)
+    differ = p.loc[order, order].to_numpy() < alpha
+    groups, reached = [], 0
+    for first in range(len(order)):
+        last = first + 1
+        while last < len(order) and not differ[first : last + 1, last].any():
+            last += 1
+        if last > max(reached, first + 1):
+            groups.append(order[first:last])
+            reached = last
+    return groups
+
+
+def unjoined(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float) -> list[tuple[str, str]]:
+    """The pairs with p >= alpha that no clique holds."""
+    order, groups = by_rank(mean_ranks), cliques(mean_ranks, p, alpha)
+    alike = [(i, j) for place, i in enumerate(order) for j in order[place + 1 :] if p.loc[i, j] >= alpha]
+    return [(i, j) for i, j in alike if not any(i in group and j in group for group in groups)]
+
+
+def levels(mean_ranks: "pd.Series", groups: list[list[str]]) -> list[tuple[float, float, int]]:
+    """First rank, last rank and level of a bar for each of the `cliques`: bars of one level do not touch, and few levels do."""
+    bars, ends = [], []  # of each level, where its last bar ends
+    for group in groups:
+        low, high = (float(mean_ranks[group[place]]) for place in (0, -1))
+        level = next((level for level, end in enumerate(ends) if end < low - 0.03 * (len(mean_ranks) - 1)), len(ends))
+        ends[level : level + 1] = [high]
+        bars.append((low, high, level))
+    return bars
+
+
+def letters(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float) -> "pd.Series | None":
+    """Compact letter display: two algorithms share a letter if and only if p >= alpha for them; 'a' begins with the best mean rank.
+
+    Insert and absorb: each pair that differs splits every group that holds both. None where more than 26 letters would be needed.
+    """
+    import pandas as pd
+
+    order = by_rank(mean_ranks)
+    found = [frozenset(order)]
+    for place, i in enumerate(order):
+        for j in order[place + 1 :]:
+            if not p.loc[i, j] < alpha:
+                continue
+            split = [part for group in found for part in ((group - {i}, group - {j}) if {i, j} <= group else (group,))]
+            found = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
+            if len(found) > len(ascii_lowercase):
+                return None
+    found.sort(key=lambda group: [order.index(name) for name in sorted(group, key=order.index)])
+    texts = {name: "".join(letter for letter, group in zip(ascii_lowercase, found, strict=False) if name in group) for name in order}
+    return pd.Series(texts, name="letters").loc[list(mean_ranks.index)]

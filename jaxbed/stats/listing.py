@@ -1,0 +1,125 @@
+"""Every test of an analysis as one row, for tests.csv. Nothing is computed here."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "question", "test", "scope", "dataset", "algorithm_i", "algorithm_j", "statistic", "p", "p_least", "adjustment", "n", "unit", "method",
+    "draws", "claimed",
+)  # fmt: skip
+OF_PAIRS = {  # column of a table of pairs -> test, adjustment
+    "p_permutation": ("permutation test of rank sums", "single step"),
+    "p_nemenyi": ("Nemenyi", "studentized range"),
+    "p_z": ("z test of mean ranks", "none"),
+    "p_z_holm": ("z test of mean ranks", "Holm"),
+    "p_z_shaffer": ("z test of mean ranks", "Shaffer"),
+    "p_z_bergmann_hommel": ("z test of mean ranks", "Bergmann-Hommel"),
+    "p_conover": ("Conover", "none"),
+    "p_conover_holm": ("Conover", "Holm"),
+    "p_wilcoxon": ("Wilcoxon", "none"),
+    "p_wilcoxon_holm": ("Wilcoxon", "Holm"),
+    "p_pratt": ("Wilcoxon with Pratt's zeros", "none"),
+    "p_pratt_holm": ("Wilcoxon with Pratt's zeros", "Holm"),
+    "p_sign": ("sign test", "none"),
+    "p_sign_holm": ("sign test", "Holm"),
+}
+EXACT = ("Wilcoxon", "Wilcoxon with Pratt's zeros", "sign test")
+
+
+def tests(results: dict) -> "pd.DataFrame":
+    """One row per test or comparison: the COLUMNS. Empty where they do not apply; columns.csv says what each means.
+
+    n counts the blocks or runs that `unit` names; `claimed`: the verdict makes this claim.
+    """
+    import pandas as pd
+
+    table = pd.DataFrame([*_other_datasets(results), *_these_datasets(results)], columns=COLUMNS)
+    return table.astype({"n": "Int64"})
+
+
+def _other_datasets(results: dict) -> Iterator[dict]:
+    friedman, skillings_mack = results["friedman"], results["missing_cells"]
+    if skillings_mack:
+        facts = {name: skillings_mack[name] for name in ("statistic", "p", "p_least", "method", "draws")}
+        yield _row("new-datasets", "Skillings-Mack", "overall", **facts, n=skillings_mack["n_datasets"], unit="datasets")
+    if friedman is None:
+        return
+    claimed, asked = results["claims"], results["question"] == "new-datasets"
+    drawn = {"method": "monte carlo" if friedman["draws"] else "exact", "draws": friedman["draws"]}
+    closed = {"method": "approximation", "draws": 0, "p_least": 0.0}
+    m, n = friedman["m_datasets"], friedman["blocks"]
+    overall = bool(claimed and asked and claimed["overall"] and claimed["overall"]["differ"])
+    exact = friedman["p_method"] == "exact"
+    headline = {
+        "p": friedman["p"],
+        "p_least": friedman["p_least"],
+        "method": friedman["p_method"],
+        "draws": 0 if exact else friedman["draws"],
+    }
+    unit = "families of datasets" if friedman["families"] else "datasets"
+    yield _row("new-datasets", "Friedman", "overall", statistic=friedman["chi2"], **headline, n=n, unit=unit, claimed=overall)
+    for test, statistic, p in (
+        ("Friedman, F with moment degrees of freedom", "f", "p_f_moment"),
+        ("Friedman, F of Iman-Davenport", "f", "p_f_iman_davenport"),
+        ("Friedman, chi2", "chi2", "p_chi2"),
+    ):
+        yield _row("new-datasets", test, "overall", statistic=friedman[statistic], p=friedman[p], **closed, n=m, unit="datasets")
+    quade = results["quade"]
+    yield _row("new-datasets", quade["test"], "overall", statistic=quade["f"], p=quade["p"], **closed, n=m, unit="datasets")
+    for family, scope in (("pairs", "pairs"), ("baseline_comparisons", "baseline")):
+        table = results[family]
+        found = _found(claimed) if claimed and asked and claimed["family"] == family else set()
+        for pair in table.to_dict("records") if table is not None else ():
+            for column in (name for name in OF_PAIRS if name in pair):
+                test, adjustment = OF_PAIRS[column]
+                how = closed | {"method": "exact"} if test in EXACT else closed
+                how = drawn | {"p_least": pair["p_permutation_least"]} if column == "p_permutation" else how
+                facts = {"statistic": pair["rank_difference"], "p": pair[column], "adjustment": adjustment, **how}
+                both = {"algorithm_i": pair["algorithm_i"], "algorithm_j": pair["algorithm_j"]}
+                said = column == "p_permutation" and frozenset(both.values()) in found
+                blocks = {"n": n, "unit": unit} if column == "p_permutation" else {"n": m, "unit": "datasets"}
+                yield _row("new-datasets", test, scope, **both, **facts, **blocks, claimed=said)
+
+
+def _these_datasets(results: dict) -> Iterator[dict]:
+    these, claimed = results["these_datasets"], results["claims"]
+    if these is None:
+        return
+    asked = claimed is not None and (results["question"] == "these-datasets" or results["friedman"] is None)
+    differ = claimed["overall"]["datasets"] if asked and claimed["overall"] else ()
+    for row in these["datasets"].to_dict("records"):
+        for column, adjustment in (("p", "none"), ("p_holm", "Holm over datasets")):
+            facts = {name: row[name] for name in ("dataset", "statistic", "p_least", "method", "draws")} | {"p": row[column]}
+            said = column == "p_holm" and row["dataset"] in differ
+            yield _row("these-datasets", row["test"], "overall", **facts, adjustment=adjustment, n=row["n_runs"], unit="runs", claimed=said)
+    on_dataset = these["datasets"].set_index("dataset")["n_runs"]
+    runs = results["scores"]["cells"].groupby("algorithm")["n"].max()
+    for row in these["dunn"].to_dict("records"):
+        both = {name: row[name] for name in ("dataset", "algorithm_i", "algorithm_j")} | {
+            "statistic": row["mean_rank_i"] - row["mean_rank_j"]
+        }
+        for column, adjustment in (("p", "none"), ("p_holm", "Holm over pairs"), ("p_holm_all", "Holm over pairs and datasets")):
+            how = {"p": row[column], "p_least": 0.0, "method": "approximation", "draws": 0}
+            yield _row("these-datasets", "Dunn", "pairs", **both, **how, adjustment=adjustment, n=on_dataset[row["dataset"]], unit="runs")
+    for family, scope in (("pairs", "pairs"), ("baseline_comparisons", "baseline")):
+        found = _found(claimed) if asked and claimed["family"] == family else set()
+        for row in these[family].to_dict("records") if these[family] is not None else ():
+            both = {name: row[name] for name in ("algorithm_i", "algorithm_j", "p_least", "method", "draws")} | {
+                "statistic": row["difference"]
+            }
+            for column, adjustment in (("p", "none"), ("p_holm", "Holm")):
+                said = column == "p_holm" and frozenset((row["algorithm_i"], row["algorithm_j"])) in found
+                facts = {"p": row[column], "adjustment": adjustment, "unit": "runs", "claimed": said}
+                facts["n"] = runs[row["algorithm_i"]] + runs[row["algorithm_j"]]
+                yield _row("these-datasets", "permutation of runs over all datasets", scope, **both, **facts)
+
+
+def _row(question: str, test: str, scope: str, **facts) -> dict:
+    return {"question": question, "test": test, "scope": scope, "adjustment": "none", "claimed": False, **facts}
+
+
+def _found(claimed: dict) -> set[frozenset]:
+    return {frozenset((claim["better"], claim["worse"])) for claim in claimed["found"]}
