@@ -3,11 +3,12 @@
 Sources: Demšar, JMLR 2006, figure 1 (bars); Piepho, "An algorithm for a letter-based representation of all-pairwise comparisons", 2004.
 """
 
-from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MOST_LETTERED = 20  # algorithms: of more, sets without a difference can be too many to find
 
 
 def by_rank(mean_ranks: "pd.Series") -> list[str]:
@@ -54,20 +55,15 @@ def levels(mean_ranks: "pd.Series", groups: list[list[str]]) -> list[tuple[float
 def letters(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float) -> "pd.Series | None":
     """Compact letter display: two algorithms share a letter if and only if p >= alpha for them; 'a' begins with the best mean rank.
 
-    Insert and absorb: each pair that differs splits every group that holds both. None where more than 26 letters would be needed.
+    None for more than MOST_LETTERED algorithms, or where more letters would be needed than there are, 52.
     """
-    import pandas as pd
+    from scikit_posthocs import compact_letter_display  # takes seconds to import
 
     order = by_rank(mean_ranks)
-    found = [frozenset(order)]
-    for place, i in enumerate(order):
-        for j in order[place + 1 :]:
-            if not p.loc[i, j] < alpha:
-                continue
-            split = [part for group in found for part in ((group - {i}, group - {j}) if {i, j} <= group else (group,))]
-            found = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
-            if len(found) > len(ascii_lowercase):
-                return None
-    found.sort(key=lambda group: [order.index(name) for name in sorted(group, key=order.index)])
-    texts = {name: "".join(letter for letter, group in zip(ascii_lowercase, found, strict=False) if name in group) for name in order}
-    return pd.Series(texts, name="letters").loc[list(mean_ranks.index)]
+    if len(order) > MOST_LETTERED:
+        return None
+    try:
+        found = compact_letter_display(p.loc[order, order], alpha, maxiter=10_000)
+    except ValueError:
+        return None
+    return found.str.replace(" ", "").loc[list(mean_ranks.index)]
