@@ -11,4 +11,4 @@ for method in erm padain sagnet; do
   .venv/bin/python -m jaxbed.main --config="configs/$method.py" --workdir="$out/$method"
 done
 echo
-.venv/bin/jaxbed stats "$out/erm" "$out/padain" "$out/sagnet" --out "$out/stats"
+.venv/bin/jaxbed stats "$out/erm" "$out/padain" "$out/sagnet" --baseline ERM --out "$out/stats"
