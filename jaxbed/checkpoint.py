@@ -78,7 +78,7 @@ class Store:
             expected = json.loads(self._list(number).read_text())
         except ValueError:
             expected = None
-        if not isinstance(expected, dict):
+        if not expected or not isinstance(expected, dict):
             return f"its list {self._list(number)} cannot be read"
         found = _digests(self.folder / str(number))
         wrong = sorted(name for name in expected if expected[name] != found.get(name))  # what else lies there is not read

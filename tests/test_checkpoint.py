@@ -253,8 +253,6 @@ def damage(folder: pathlib.Path, number: int, how: str, pattern: str) -> None:
         path = one_file(folder / str(number), pattern)
     if how == "removed":
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    elif how == "added to":
-        (path / "extra").write_bytes(b"")
     elif how == "flipped":
         content = bytearray(path.read_bytes()) or bytearray(1)
         content[len(content) // 2] ^= 1
@@ -265,10 +263,23 @@ def damage(folder: pathlib.Path, number: int, how: str, pattern: str) -> None:
         path.write_text(how)
 
 
-WHOLE = [("removed", LIST), ("removed", FOLDER), ("added to", FOLDER)]
+WHOLE = [("removed", LIST), ("removed", FOLDER)]
 LISTS = [(text, LIST) for text in ("", "rubbish", "{", "{}", "[]", "null", "3", "\0\0", '{"state": 1}')]
 PARTS = [("flipped", name) for name in FILES] + [("removed", name) for name in FILES]
 PARTS += [("truncated", name) for name in FILES if name not in EMPTY]
+
+
+def test_what_lies_beside_the_files_of_a_checkpoint_does_no_harm(two, tmp_path):
+    """As file systems and synchronisation leave it."""
+    folder = tmp_path / "copy"
+    shutil.copytree(two, folder)
+    for path in (folder / "2", folder / "2" / "state", folder):
+        for name in (".DS_Store", "._state", "2 (1).json", "2.sync-conflict.json"):
+            (path / name).write_bytes(b"nothing")
+    made, said = store(folder)
+    number, found = made.latest(abstract(tree(), placement(1, 1)))
+    assert number == 2 and not said
+    assert_same(found, tree(2))
 
 
 @pytest.mark.parametrize("how, pattern", WHOLE + LISTS + PARTS)

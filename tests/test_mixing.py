@@ -507,13 +507,10 @@ def authors(of_channels, share):
     return mask, kept
 
 
-@pytest.mark.parametrize(
-    ("method", "dtype"),
-    [(rsc.Config(), "bfloat16"), (rsc.Config(features=0.6, samples=0.5), "float32"), (rsc.Config(variant="spatial_channel"), "bfloat16")],
-)
-def test_a_step_of_rsc_is_the_published_codes(method, dtype):
-    """Loss and gradient of the last layer, from the maps that it is given."""
-    net = resnet.Config(depth=10, width=4, stem="half", dtype=dtype)
+@pytest.mark.parametrize("method", [rsc.Config(), rsc.Config(features=0.6, samples=0.5), rsc.Config(variant="spatial_channel")])
+def test_a_step_of_rsc_is_the_published_codes(method):
+    """Loss and gradient of the last layer, from the maps that it is given, in float32: in bfloat16, rounding may move a mask's edge."""
+    net = resnet.Config(depth=10, width=4, stem="half")
     batch = {"image": jax.random.normal(jax.random.key(1), (12, 32, 32, 3)), "label": jnp.arange(12) % 5}
     made = method.make(Info(5, 64, 4, 40), net, tiny.Optim(lr=1.0, momentum=0.0))
     state = jax.jit(made.init)(jax.random.key(0), batch)

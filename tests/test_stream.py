@@ -96,7 +96,6 @@ def test_squares_of_ycck_files_are_pillows(subsampling):
         assert np.abs(decode.square(content, 77, 77, "fast").astype(float) - expected).mean() < 3
 
 
-@pytest.mark.parametrize("way", decode.WAYS)
 def see_through(mode):
     """A dark disc; all around it is transparent and, as programs store it, black."""
     disc = np.hypot(*np.mgrid[-32:32, -32:32]) < 20
@@ -119,6 +118,7 @@ def test_transparent_pixels_are_white(way, mode, form):
     assert (decode.square(encoded(half, "PNG"), 64, 0, way) == 127).all()
 
 
+@pytest.mark.parametrize("way", decode.WAYS)
 @pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])  # of a 16-bit PNG, it depends on Pillow's version
 def test_pictures_of_16_bits_keep_their_brightness(way, mode, monkeypatch):
     grey = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16 + 15
