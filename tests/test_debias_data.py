@@ -262,9 +262,13 @@ def test_waterbirds_tables_are_read_and_the_published_one_too(tmp_path):
         (HEADER + "1,one.jpg,0,0,0.5,x\n", r"line 2: place = '0\.5' is not one of 0 to 1"),
         (HEADER + "1,one.jpg,0,0,0,x\n2,./one.jpg,0,2,0,x\n", r"lists 1 images twice: \./one\.jpg \(train, then test\)"),
         (HEADER + "1,one.jpg,0,0,0,x\n2,one.jpg,0,3,0,x\n", r"line 3: split = '3' is not one of 0 to 2"),
-        (HEADER + "1,one.jpg,0,0\n", "line 2: it has more or fewer fields than the header's 6"),
+        (HEADER + "1,one.jpg,0,0\n", "line 2: it has 4 fields, and the header 6"),
+        (HEADER + "1,,0,0,0,x\n", "line 2: img_filename is empty"),
+        (HEADER + "1,one\0.jpg,0,0,0,x\n", "line 2: it holds a NUL byte"),
+        (HEADER.replace("\n", ",y\n") + "1,one.jpg,0,0,0,x,1\n", "has column y more than once in its header"),
+        (HEADER + '1,"one.jpg,0,0,0,x\n' + 10000 * "2,two.jpg,1,0,0,x\n", "line .*: field larger than field limit"),
         (HEADER + "1,one.jpg,0,0,0,x\n", "has no row of the val set"),
-        (HEADER + "1,gone.jpg,0,0,0,x\n2,also.jpg,0,0,0,x\n", r"gone\.jpg and 1 more that metadata\.csv names are missing: unpack"),
+        (HEADER + "1,gone.jpg,0,0,0,x\n2,also.jpg,0,0,0,x\n", r"csv names 2 images that are not there, .*gone\.jpg among them: unpack"),
     ],
 )
 def test_damaged_tables_are_refused(tmp_path, content, message):
@@ -284,8 +288,15 @@ def test_damaged_tables_are_refused(tmp_path, content, message):
         lambda text: re.sub(r",(\d)(?=,)", r",\1.0", text).replace(",", ";").replace(".0", ",0"),
         lambda text: text.replace("\n", "\r\n"),
         lambda text: text.replace(",", ", "),
+        lambda text: text.replace("a/", "a\\"),
+        lambda text: "sep=;\n" + text.replace(",", ";"),
+        lambda text: text.replace("\n", ",,\n") + ",,,,,,,\n\n",
+        lambda text: re.sub("[^,\n]+", r'"\g<0>"', text).rstrip("\n"),
     ],
-    ids=["byte-order mark", "semicolons", "tabs", "0.0", "decimal commas", "Windows", "spaces"],
+    ids=[
+        *("byte-order mark", "semicolons", "tabs", "0.0", "decimal commas", "Windows", "spaces", "backslashes", "separator line"),
+        *("empty columns and rows", "quoted, no last newline"),
+    ],
 )
 def test_tables_are_read_as_spreadsheets_save_them(tmp_path, changed):
     root = write_waterbirds(tmp_path, {cell: 2 for cell in PUBLISHED})
