@@ -76,15 +76,21 @@ def origin(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) ->
     return (str(pathlib.Path(workdir) / FOLDER), places(cfg, first, variants)) if first and first.start else (cfg.init_from, None)
 
 
+def is_done(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) -> bool:
+    """Whether the answers of the networks that come first are there, or none are needed."""
+    first = asked(cfg, variants)
+    return first is None or first.start or (pathlib.Path(workdir) / FOLDER / FILE).is_file()
+
+
 def tables(
     cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, np.ndarray]:
     """{name: [S, N, ...]} for the members of the main run; {} where nothing comes first. FileNotFoundError before that was trained."""
     first, path = asked(cfg, variants), pathlib.Path(workdir) / FOLDER / FILE
+    if not is_done(cfg, variants, workdir):
+        raise FileNotFoundError(f"{path} is missing: python -m jaxbed.main trains what comes before {cfg.name}")
     if first is None or first.start:
         return {}
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: python -m jaxbed.main trains what comes before {cfg.name}")
     with np.load(path) as stored:
         said = {name: stored[name] for name in stored.files}
     labels = [v.source.train.label for v in variants for _ in range(cfg.seeds)]

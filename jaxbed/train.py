@@ -35,6 +35,8 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     idle = len(jax.devices()) - program.seeds.rows * program.seeds.columns
     if idle and not cfg.mesh.seed and not cfg.mesh.data:
         log.say(f"{idle} of {len(jax.devices())} devices stay idle: they divide neither the seeds nor batch_size = {cfg.batch_size}")
+    if unreached := cfg.optim.unreached(cfg.epochs):
+        log.say(f"optim.milestones_epochs {unreached} lie beyond the {cfg.epochs} epochs and do not lower the learning rate")
     steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
     resume, epochs = stores(workdir, program.seeds.size, log)
     origin, places = before.origin(cfg, variants, workdir)

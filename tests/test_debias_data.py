@@ -2,6 +2,7 @@
 
 import colorsys
 import csv
+import dataclasses
 import io
 import itertools
 import pathlib
@@ -20,8 +21,9 @@ from scipy import ndimage
 
 from data_prep import debias_sets
 from data_prep import waterbirds as synthesis
-from jaxbed import log
-from jaxbed.data import bar, bffhq, biased_pictures, corrupted_cifar10, corruptions, waterbirds
+from jaxbed import log, variants
+from jaxbed.data import bar, bffhq, biased_pictures, corrupted_cifar10, corruptions, shapes, waterbirds
+from jaxbed.data.held_out import pick
 from jaxbed.data.source import cells
 from jaxbed.data.split import Split
 
@@ -525,10 +527,22 @@ def test_few_conflicting_validation_images_are_told():
         split = Split(np.zeros((len(label), 2, 2, 3), np.uint8), np.int32(label), np.int32(cue), np.arange(len(label)).astype(str))
         return log.few_conflicting(split, ("land", "water"))
 
-    assert said([0, 0, 1, 1], [-1] * 4) == said([0, 1], [0, 1]) == ""
+    assert said([0, 0, 1, 1], [-1] * 4) == ""
+    assert said([0, 1], [0, 1]) == "no conflicting images, so no score of them can select epochs"
     assert said([0, 0, 0, 1], [0, 1, 1, 1]).startswith("2 conflicting images, none of water: one is 50.0 points")
     assert said([0] * 30 + [1] * 30, [1] * 30 + [0] * 30) == ""
     assert said([0] * 20 + [1] * 9, [1] * 20 + [0] * 9).startswith("29 conflicting images: one is 3.4 points")
+
+
+def test_sets_of_other_classes_than_the_training_set_are_reported(tmp_path, capsys):
+    source = shapes.Config(train_images=64, val_images=32, test_images=16).open()
+    few = {"train": source.train.label != 3, "val": source.sets["val"].split.label == 2}
+    train, val = (pick(split, np.flatnonzero(few[name])) for name, split in (("train", source.train), ("val", source.sets["val"].split)))
+    sets = {**source.sets, "val": source.sets["val"]._replace(split=val)}
+    log.Log(tmp_path).data(variants.one(tiny.mlp_config(), dataclasses.replace(source, train=train, sets=sets)))
+    said = capsys.readouterr().out
+    assert f"val: all images are of class {source.class_names[2]}" in said
+    assert f"edge: 1 images are of classes that no training image has ({source.class_names[3]})" in said
 
 
 def test_bffhq_drawn_from_the_archive(tmp_path, monkeypatch, capsys):
