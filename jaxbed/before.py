@@ -8,6 +8,8 @@ goes on.
 
 import dataclasses
 import pathlib
+import zipfile
+import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -91,8 +93,11 @@ def tables(
         raise FileNotFoundError(f"{path} is missing: python -m jaxbed.main trains what comes before {cfg.name}")
     if first is None or first.start:
         return {}
-    with np.load(path) as stored:
-        said = {name: stored[name] for name in stored.files}
+    try:
+        with path.open("rb") as file, np.load(file) as stored:
+            said = {name: stored[name] for name in stored.files}
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it, and python -m jaxbed.main makes it again") from error
     labels = [v.source.train.label for v in variants for _ in range(cfg.seeds)]
     members = zip(places(cfg, first, variants), labels, strict=True)
     found = [first.tables({name: array[place] for name, array in said.items()}, label, say) for place, label in members]

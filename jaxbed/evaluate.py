@@ -19,6 +19,7 @@ import os
 import pathlib
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -98,9 +99,8 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             if lock.is_free(workdir) and epochs.numbers() == trained:
-                done = f"{len(trained)} of {cfg.epochs} epochs are there and evaluated"
                 cure = "Every seed became non-finite" if launch.died(workdir) else "The training's own command goes on; then watch again"
-                raise ValueError(f"no process trains in {workdir}: {done}. {cure}")
+                raise ValueError(f"no process trains in {workdir}: {len(trained)} of {cfg.epochs} epochs are there and evaluated. {cure}")
             time.sleep(1.0)
 
 
@@ -254,7 +254,7 @@ def read(path: pathlib.Path) -> dict[str, str]:
     try:
         with path.open("rb") as file, np.load(file) as stored:
             return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
-    except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+    except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
         return {}
 
 

@@ -184,9 +184,7 @@ def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:
     """What to know of a validation set by whose conflicting images epochs would be chosen, and which has few or, of a class, none."""
     conflicting = split.label[(split.cue >= 0) & (split.cue != split.label)]
     none = [class_names[y] for y in np.setdiff1d(split.label, conflicting)]
-    if not len(conflicting):
-        return "no conflicting images, so no score of them can select epochs" if (split.cue >= 0).any() else ""
-    if len(conflicting) >= FEW and not none:
+    if not len(conflicting) or (len(conflicting) >= FEW and not none):
         return ""
     missing = f", none of {', '.join(none)}" if none else ""
     point = f"one is {100 / len(conflicting):.1f} points of conflicting accuracy, and tied epochs will be common"

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -101,7 +102,10 @@ def same_images(variants: list[Variant], workdir: pathlib.Path) -> None:
     """
     found = [_described(split) for split in {id(variant.source): variant.source.train for variant in variants}.values()]
     path = workdir / "training_set.json"
-    former = json.loads(path.read_text()) if path.is_file() else None
+    try:
+        former = json.loads(path.read_text()) if path.is_file() else None
+    except ValueError:
+        raise ValueError(f"{path} is damaged: restore it or, if the training images are the same as before, delete it") from None
     if former == found:
         return
     if former and (workdir / "checkpoints").is_dir():
@@ -111,7 +115,9 @@ def same_images(variants: list[Variant], workdir: pathlib.Path) -> None:
             "bring the former ones back, or take another --workdir"
         )
     workdir.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(partial, path)
 
 
 def _described(split: Split) -> dict[str, int | str]:

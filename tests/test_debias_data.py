@@ -527,8 +527,7 @@ def test_few_conflicting_validation_images_are_told():
         split = Split(np.zeros((len(label), 2, 2, 3), np.uint8), np.int32(label), np.int32(cue), np.arange(len(label)).astype(str))
         return log.few_conflicting(split, ("land", "water"))
 
-    assert said([0, 0, 1, 1], [-1] * 4) == ""
-    assert said([0, 1], [0, 1]) == "no conflicting images, so no score of them can select epochs"
+    assert said([0, 0, 1, 1], [-1] * 4) == said([0, 1], [0, 1]) == ""
     assert said([0, 0, 0, 1], [0, 1, 1, 1]).startswith("2 conflicting images, none of water: one is 50.0 points")
     assert said([0] * 30 + [1] * 30, [1] * 30 + [0] * 30) == ""
     assert said([0] * 20 + [1] * 9, [1] * 20 + [0] * 9).startswith("29 conflicting images: one is 3.4 points")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -250,12 +251,12 @@ def test_a_command_refused_beside_a_running_one_changes_nothing(home, tmp_path):
     with lock.held(tmp_path / "run"):
         before = bytes_below(tmp_path)
         done = command(home, *TRAIN, "--config=config.py", "--config.optim.lr=0.5", f"--workdir={tmp_path / 'run'}")
-        assert_refused(done, "another process trains in", "another --workdir")
+        assert_refused(done, "another process works in", "another --workdir")
         assert bytes_below(tmp_path) == before
 
 
 def test_a_first_stage_has_its_folder_for_itself(tmp_path):
-    with lock.held(tmp_path / "run" / "before"), pytest.raises(ValueError, match=r"another process trains in .*before"):
+    with lock.held(tmp_path / "run" / "before"), pytest.raises(ValueError, match=r"another process works in .*before"):
         main.run(tiny.mlp_config("jtt"), tmp_path / "run")
     assert not list((tmp_path / "run" / "before").iterdir())
 
@@ -368,6 +369,25 @@ def test_a_damaged_config_of_a_workdir_is_named(tmp_path, content):
     for call in (lambda: config.claim(tiny.mlp_config(), tmp_path), lambda: config.check(config.load(tmp_path))):
         with pytest.raises(ValueError, match=r"config\.json"):
             call()
+
+
+def test_damaged_files_of_a_run_are_named_or_made_again(tmp_path, capsys):
+    assert main.run(tiny.mlp_config("jtt"), tmp_path) == 0
+    answers = tmp_path / "responses" / "val" / "1.npz"
+    before, content = answers.read_bytes(), bytearray(answers.read_bytes())
+    with zipfile.ZipFile(answers) as archive:
+        start = archive.getinfo("asked.npy").header_offset + 60
+    content[start : start + 30] = b"\xff" * 30
+    answers.write_bytes(content)
+    assert cli.evaluate([str(tmp_path)]) == 0
+    assert answers.read_bytes() == before
+    for name in ("training_set.json", "before/said.npz"):
+        path = tmp_path / name
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        assert cli.evaluate([str(tmp_path)]) == 2
+        assert f"{name} is damaged" in capsys.readouterr().err
+        path.write_bytes(content)
 
 
 def test_a_config_of_a_module_that_is_gone_is_an_error_that_names_it():
