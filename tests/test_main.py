@@ -453,6 +453,19 @@ def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path):
     assert bytes_below(tmp_path / "run" / "responses").keys() == before.keys()
 
 
+def test_a_run_is_evaluated_on_fewer_devices_than_it_was_trained_on(home, tmp_path):
+    workdir = tmp_path / "run"
+    mesh = ("--config.mesh.seed=2", "--config.mesh.data=2", f"--workdir={workdir}")
+    done = command(home, *TRAIN, "--config=config.py", *mesh, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    assert done.returncode == 0, done.stderr
+    before = bytes_below(workdir / "responses")
+    shutil.rmtree(workdir / "responses")
+    done = command(home, *JAXBED, "eval", workdir)
+    assert done.returncode == 0, done.stderr
+    assert bytes_below(workdir / "responses").keys() == before.keys()
+    assert config.read(workdir / "config.json")["mesh"]["seed"] == 2
+
+
 def test_a_cut_last_line_of_a_log_is_no_obstacle(home, tmp_path):
     workdir = tmp_path / "run"
     assert command(home, *TRAIN, "--config=config.py", f"--workdir={workdir}").returncode == 0
