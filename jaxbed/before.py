@@ -57,7 +57,7 @@ def plan(cfg: config.Train, first: Before) -> config.Train:
         seeds=cfg.seeds * first.nets,
         first_seed=FIRST_SEED + cfg.first_seed * first.nets,
         sweep=tuple(entry for entry in cfg.sweep if not entry.startswith("method.")),  # for other numbers of the method: the same networks
-        init_from=cfg.init_from if cfg.init_from.endswith(initial.ENDINGS) and not first.other_net else "",
+        init_from=cfg.init_from if initial.is_weights(cfg.init_from) and not first.other_net else "",
     )
 
 
