@@ -149,7 +149,7 @@ def test_files_that_do_not_fit_are_an_error(weights, tmp_path):
             started(small(init_from=path, **changes))
     state = {f"ema.{name}": array for name, array in load_file(path).items()}
     save_file({**load_file(path), **state}, tmp_path / "both.safetensors")
-    with pytest.raises(ValueError, match=r"both.safetensors: weights: 'ema\..* is no layer .* Save the state_dict of the network alone"):
+    with pytest.raises(ValueError, match=r"both.safetensors: weights: 'ema\..* is no layer .* Save the network's own state_dict"):
         started(small(init_from=str(tmp_path / "both.safetensors")))
     for ending in ("pth", "pth.tar", "ckpt", "PTH"):
         with pytest.raises(FileNotFoundError, match="there is no such file"):
