@@ -53,6 +53,7 @@ def plan(cfg: config.Train, first: Before) -> config.Train:
         data=data_of(cfg, first),
         name=f"{cfg.name}: {first.name}",
         method=first.method,
+        published="",
         epochs=first.epochs,
         seeds=cfg.seeds * first.nets,
         first_seed=FIRST_SEED + cfg.first_seed * first.nets,

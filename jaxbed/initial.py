@@ -71,9 +71,7 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
     try:
         params, stats = (efficientnet if "_conv_stem.weight" in state else convert).from_torch(state)
     except ValueError as error:
-        raise ValueError(
-            f"init_from = {path}: {error}. Save the state_dict of the network alone, with torchvision's or timm's names"
-        ) from None
+        raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, named as torchvision's") from None
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:

@@ -70,6 +70,8 @@ class Log:
         self.say(f"{cfg.name} on {variants[0].source.name}, {runs}, {len(devices)} x {devices[0]}")
         if cfg.published:
             self.say(f"settings of {cfg.published}")
+        if changed := sorted({line for variant in variants for line in config.overridden(variant.cfg)}):
+            self.say(f"overridden: {', '.join(changed)}")
 
     def data(self, variants: list[Variant]) -> None:
         """Images per (label, cue) cell: the training sets' shown, all sets' kept."""

@@ -102,9 +102,7 @@ def test_state_dicts_are_read(tmp_path, legacy, under):
         assert found[name].dtype == array.dtype
 
 
-@pytest.mark.parametrize(
-    "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "model.backbone.", "net.encoder."]
-)
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "model.backbone.", "net.encoder."])
 def test_names_are_those_of_the_network_however_it_was_wrapped(tmp_path, prefix):
     arrays = {"conv1.weight": RNG.normal(size=(2, 3)).astype(np.float32), "layer1.0.model.bias": np.zeros(2, np.float32)}
     content = {prefix + name: Tensor(array) for name, array in arrays.items()}
