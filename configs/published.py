@@ -135,7 +135,8 @@ def _apply(cfg: Train, path: str, dataset: str) -> tuple[Train, str]:
     values = {f"{path}.{name}": value for name, value in found.values.items()} | optimizer(found, cfg.epochs)
     for field, value in values.items():
         cfg = config.with_field(cfg, field, value)
-    shown = ", ".join(f"{field} = {value}" for field, value in values.items())
+    ratio = {"data.conflicting_percent": percent} if of_ratio else {}
+    shown = ", ".join(f"{field} = {value}" for field, value in (ratio | values).items())
     where = f"{kind.__module__.rpartition('.')[2]} on {dataset}" + (f" at {percent:g} %" if of_ratio else "")
     return cfg, f"{where}: {'' if found.published else 'none published, '}{found.source}" + (f" ({shown})" if shown else "")
 

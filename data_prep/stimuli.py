@@ -33,7 +33,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from jaxbed import decisions
-from jaxbed.data import decode, records
+from jaxbed.data import decode, pictures, records
 
 URL = "https://github.com/bethgelab/model-vs-human/releases/download/v0.1/{}.tar.gz"
 ATTEMPTS = 5  # in a row that bring nothing
@@ -118,7 +118,9 @@ def faults(name: str, folder: pathlib.Path, published: bool = True) -> list[str]
 
 
 def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Unpacks a .tar.gz and returns the folder, at or below `folder`, where its content branches. Hidden files stay out.
+    """Unpacks a .tar.gz and returns the folder, at or below `folder`, where its content branches.
+
+    Hidden files and system folders stay out.
 
     Raises ValueError for a damaged archive, and for members that leave the folder, are links or devices, or are too large.
     """
@@ -139,7 +141,7 @@ def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
                     refused = ""
                 if refused:
                     raise ValueError(f"{archive} is not unpacked: {member.name!r} {refused}. This is not the published archive")
-                if not any(part.startswith(".") or part == "__MACOSX" for part in parts):
+                if not any(map(pictures.is_system, parts)):
                     tar.extract(member, folder, filter="data")
             while tar.fileobj.read(2**20):  # to the end, where gzip's checksum is
                 pass

@@ -8,6 +8,8 @@ goes on.
 
 import dataclasses
 import pathlib
+import zipfile
+import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -51,11 +53,12 @@ def plan(cfg: config.Train, first: Before) -> config.Train:
         data=data_of(cfg, first),
         name=f"{cfg.name}: {first.name}",
         method=first.method,
+        published="",
         epochs=first.epochs,
         seeds=cfg.seeds * first.nets,
         first_seed=FIRST_SEED + cfg.first_seed * first.nets,
         sweep=tuple(entry for entry in cfg.sweep if not entry.startswith("method.")),  # for other numbers of the method: the same networks
-        init_from=cfg.init_from if cfg.init_from.endswith(initial.ENDINGS) and not first.other_net else "",
+        init_from=cfg.init_from if initial.is_weights(cfg.init_from) and not first.other_net else "",
     )
 
 
@@ -76,17 +79,26 @@ def origin(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) ->
     return (str(pathlib.Path(workdir) / FOLDER), places(cfg, first, variants)) if first and first.start else (cfg.init_from, None)
 
 
+def is_done(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) -> bool:
+    """Whether the answers of the networks that come first are there, or none are needed."""
+    first = asked(cfg, variants)
+    return first is None or first.start or (pathlib.Path(workdir) / FOLDER / FILE).is_file()
+
+
 def tables(
     cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, np.ndarray]:
     """{name: [S, N, ...]} for the members of the main run; {} where nothing comes first. FileNotFoundError before that was trained."""
     first, path = asked(cfg, variants), pathlib.Path(workdir) / FOLDER / FILE
+    if not is_done(cfg, variants, workdir):
+        raise FileNotFoundError(f"{path} is missing: python -m jaxbed.main trains what comes before {cfg.name}")
     if first is None or first.start:
         return {}
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: python -m jaxbed.main trains what comes before {cfg.name}")
-    with np.load(path) as stored:
-        said = {name: stored[name] for name in stored.files}
+    try:
+        with path.open("rb") as file, np.load(file) as stored:
+            said = {name: stored[name] for name in stored.files}
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it, and python -m jaxbed.main makes it again") from error
     labels = [v.source.train.label for v in variants for _ in range(cfg.seeds)]
     members = zip(places(cfg, first, variants), labels, strict=True)
     found = [first.tables({name: array[place] for name, array in said.items()}, label, say) for place, label in members]

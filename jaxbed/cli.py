@@ -1,6 +1,7 @@
 """The command `jaxbed`: train, eval, sweep, stats. Each imports only what it needs."""
 
 import argparse
+import dataclasses
 import pathlib
 import sys
 
@@ -48,7 +49,8 @@ def evaluate(argv: list[str]) -> int:
     try:
         cfg = config.load(arguments.workdir)
         parallel.use_cores(cfg.seeds, cfg.mesh)
-        status = evaluate.evaluate(cfg, variants.open_all(cfg), arguments.workdir, Log(arguments.workdir), arguments.watch)
+        here = dataclasses.replace(cfg, mesh=parallel.fitting(cfg.mesh))
+        status = evaluate.evaluate(here, variants.open_all(cfg), arguments.workdir, Log(arguments.workdir), arguments.watch)
     except (ValueError, OSError) as error:
         print(f"jaxbed: {error}", file=sys.stderr)
         return 2

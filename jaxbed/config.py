@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -98,6 +99,12 @@ def look_up(cfg: Any, field: str, asked: str) -> Any:
             raise ValueError(f"{asked}: no field {name!r} among {', '.join(known) or 'those of a single value'}")
         holder = getattr(holder, name)
     return holder
+
+
+def overridden(cfg: Train) -> list[str]:
+    """Fields with other values than `published` gives them, as "method.q = 0.5": it was written before the command line was read."""
+    pairs = re.findall(r"(\w+(?:\.\w+)+) = (\([^)]*\)|[^,)]+)", cfg.published)
+    return [f"{field} = {now}" for field, value in pairs if str(now := look_up(cfg, field, field)) != value]
 
 
 def with_field(cfg: Any, field: str, value: Any) -> Any:

@@ -19,6 +19,7 @@ import os
 import pathlib
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from jaxbed import config, decisions, lock, metrics, parallel, train
+from jaxbed import before, config, decisions, launch, lock, metrics, parallel, train
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source, cells
 from jaxbed.interrupt import Interrupt
@@ -67,6 +68,8 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     watch waits for further epochs until the last one is done. Returns 0, or the number of the signal that ended it early.
     Raises ValueError for a damaged checkpoint, and where no epoch has been trained or, while it watches, nobody trains the others.
     """
+    while watch and not before.is_done(cfg, variants, workdir) and not lock.is_free(workdir):
+        time.sleep(1.0)
     program = train.prepare(cfg, variants, workdir)
     _, epochs = train.stores(workdir, program.seeds.size, log)
     parts = prepare(cfg, variants, program, pathlib.Path(workdir), set(epochs.numbers()))
@@ -96,8 +99,8 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             if lock.is_free(workdir) and epochs.numbers() == trained:
-                done = f"{len(trained)} of {cfg.epochs} epochs are there and evaluated"
-                raise ValueError(f"no process trains in {workdir}: {done}. The training's own command goes on; then watch again")
+                cure = "Every seed became non-finite" if launch.died(workdir) else "The training's own command goes on; then watch again"
+                raise ValueError(f"no process trains in {workdir}: {len(trained)} of {cfg.epochs} epochs are there and evaluated. {cure}")
             time.sleep(1.0)
 
 
@@ -251,7 +254,7 @@ def read(path: pathlib.Path) -> dict[str, str]:
     try:
         with path.open("rb") as file, np.load(file) as stored:
             return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
-    except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+    except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
         return {}
 
 

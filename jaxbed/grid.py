@@ -16,7 +16,7 @@ FIXED = ("name", "seeds", "first_seed", "sweep")
 def parse(texts: list[str], cfg: Train) -> Stage:
     """['optim.lr=1e-1,1e-2', 'method.q=0.5,0.7'] -> {'optim.lr': ['1e-1', '1e-2'], 'method.q': ['0.5', '0.7']}.
 
-    Raises ValueError for a field that cfg does not have or that is not tuned, and for words where it holds a number.
+    Raises ValueError for a field that cfg does not have or that is not tuned, and for values of another kind than it holds.
     """
     stage = {}
     for text in texts:
@@ -27,6 +27,8 @@ def parse(texts: list[str], cfg: Train) -> Stage:
         now = look_up(field, cfg)
         if isinstance(now, int | float) and not all(isinstance(value(word), int | float) for word in words):
             raise ValueError(f"--grid {text}: {field} holds a number, now {now}")
+        if isinstance(now, tuple) and not all(isinstance(value(word), tuple) for word in words):
+            raise ValueError(f"--grid {text}: {field} holds several values, now {now}; write each choice in brackets, as (1,),(1,2)")
         stage[field] = words
     return stage
 

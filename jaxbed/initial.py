@@ -14,7 +14,12 @@ from jaxbed.models import convert, efficientnet, torch_files
 from jaxbed.program import Program, Run, snapshot
 
 PyTree = Any
-ENDINGS = (".pth", ".pt", ".bin", ".safetensors")
+ENDINGS = (".pth", ".pt", ".bin", ".safetensors", ".pth.tar", ".ckpt")
+
+
+def is_weights(source: str) -> bool:
+    """Whether `init_from` names a file of weights, and no workdir."""
+    return source.lower().endswith(ENDINGS)
 
 
 def load(source: str, program: Program, run: Run, say: Callable[[str], None], places: np.ndarray | None = None) -> Run:
@@ -25,7 +30,7 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], pl
     places says which member of WORKDIR each one here starts from, all of them occurring.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
-    if source.endswith(ENDINGS):
+    if is_weights(source):
         return _from_file(pathlib.Path(source), program, run, say)
     folder, colon, number = source.rpartition(":")
     workdir = pathlib.Path(folder if colon and number.isdigit() else source)
@@ -63,7 +68,10 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
     if not path.is_file():
         raise FileNotFoundError(f"init_from = {path}: there is no such file")
     state = torch_files.read(path)
-    params, stats = (efficientnet if "_conv_stem.weight" in state else convert).from_torch(state)
+    try:
+        params, stats = (efficientnet if "_conv_stem.weight" in state else convert).from_torch(state)
+    except ValueError as error:
+        raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, named as torchvision's") from None
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:

@@ -21,7 +21,7 @@ def held(workdir: pathlib.Path) -> Iterator[None]:
                 time.sleep(PAUSE_SECONDS)  # `is_free` of another process holds it for a moment
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"another process trains in {workdir}: wait for it, stop it, or take another --workdir") from None
+            raise ValueError(f"another process works in {workdir}: wait for it, stop it, or take another --workdir") from None
         except OSError:  # a file system without locks
             pass
         yield

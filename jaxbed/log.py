@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from jaxbed import config
-from jaxbed.data.source import cells, describe, one_colour
+from jaxbed.data.source import Source, cells, describe, one_colour
 from jaxbed.data.split import Split
 from jaxbed.program import Program
 from jaxbed.variants import Variant
@@ -70,6 +70,8 @@ class Log:
         self.say(f"{cfg.name} on {variants[0].source.name}, {runs}, {len(devices)} x {devices[0]}")
         if cfg.published:
             self.say(f"settings of {cfg.published}")
+        if changed := sorted({line for variant in variants for line in config.overridden(variant.cfg)}):
+            self.say(f"overridden: {', '.join(changed)}")
 
     def data(self, variants: list[Variant]) -> None:
         """Images per (label, cue) cell: the training sets' shown, all sets' kept."""
@@ -88,6 +90,8 @@ class Log:
                 self.write("set", variant=variant, name=name, role=role, images=len(split.label), cells=counts)
                 self._one_colour(name, split)
                 if role == "val" and (warning := few_conflicting(split, source.class_names)):
+                    self.say(f"{name}: {warning}")
+                if warning := odd_classes(split, role, source):
                     self.say(f"{name}: {warning}")
         sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in variants[0].source.sets.items())
         self.say("evaluation sets: " + sets)
@@ -187,6 +191,18 @@ def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:
     missing = f", none of {', '.join(none)}" if none else ""
     point = f"one is {100 / len(conflicting):.1f} points of conflicting accuracy, and tied epochs will be common"
     return f"{len(conflicting)} conflicting images{missing}: {point}"
+
+
+def odd_classes(split: Split, role: str, source: Source) -> str:
+    """What to know of a set with images of classes that no training image has, and of a validation set of one class."""
+    classes = np.unique(split.label)
+    unseen = np.setdiff1d(classes, source.train.label)
+    if len(unseen) and len(source.train.label) > 1:  # one image stands for no training set
+        listed = ", ".join(source.class_names[y] for y in unseen[:3]) + (", ..." if len(unseen) > 3 else "")
+        return f"{np.isin(split.label, unseen).sum()} images are of classes that no training image has ({listed}): they cannot be learned"
+    if role == "val" and len(classes) == 1 and len(source.class_names) > 1:
+        return f"all images are of class {source.class_names[classes[0]]}: the epoch is selected that gives this answer most often"
+    return ""
 
 
 def source_hash() -> str:

@@ -51,6 +51,10 @@ class Optim:
         if not all(0 <= epoch < math.inf for epoch in self.milestones_epochs):
             raise ValueError(f"optim.milestones_epochs = {self.milestones_epochs}: must be 0 or more")
 
+    def unreached(self, epochs: int) -> list[float]:
+        """Milestones that a run of so many epochs does not reach: it keeps a higher learning rate than was meant."""
+        return [epoch for epoch in self.milestones_epochs if epoch >= epochs] if self.schedule == "step" else []
+
     def hparams(self) -> dict[str, float]:
         return {"lr": self.lr, "weight_decay": self.weight_decay}
 

@@ -136,6 +136,12 @@ class Seeds:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype, sharding=place), shapes)
 
 
+def fitting(mesh: Mesh) -> Mesh:
+    """The mesh, or where it needs more devices than there are one that is chosen: of another machine's run, to evaluate it here."""
+    fits = max(mesh.seed, 1) * max(mesh.data, 1) <= len(jax.devices())
+    return mesh if fits else dataclasses.replace(mesh, seed=0, data=0)
+
+
 def free_bytes() -> int | None:
     """Memory that is left on the fullest device; None where the backend does not count (CPU)."""
     counts = [device.memory_stats() for device in jax.local_devices()]

@@ -31,7 +31,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxbed import grid, launch
+from jaxbed import grid, launch, lock
 from jaxbed.stats import criteria, records, select
 
 if TYPE_CHECKING:
@@ -126,6 +126,13 @@ def read(words: list[str]) -> tuple["Train", pathlib.Path]:
 def sweep(asked: Sweep, cfg: "Train", words: list[str]) -> int:
     """All stages, then the trials. Returns the exit code."""
     parts, riding = prepare(asked, cfg, words)
+    with lock.held(asked.workdir):
+        tune(asked, cfg, parts, riding)
+        return try_out(asked, cfg, parts) if asked.trials else 0
+
+
+def tune(asked: Sweep, cfg: "Train", parts: list[Part], riding: set[str]) -> None:
+    """Chooses the settings of every part, stage by stage, and writes chosen.json."""
     first = cfg.first_seed + asked.seeds
     final = f"trials on seeds {first}-{first + asked.trials - 1}" if asked.trials else "no trials"
     print(f"tuning on seeds {cfg.first_seed}-{first - 1} by validation {asked.criterion}, {final}", flush=True)
@@ -138,9 +145,12 @@ def sweep(asked: Sweep, cfg: "Train", words: list[str]) -> int:
         values = {field: grid.value(word) for field, word in part.chosen.items()}
         (part.folder / "chosen.json").write_text(json.dumps(values, indent=2) + "\n")
         print(f"\nchosen in {part.folder}: {grid.write(part.chosen)}", flush=True)
-    if not asked.trials:
-        return 0
+
+
+def try_out(asked: Sweep, cfg: "Train", parts: list[Part]) -> int:
+    """The final runs and their scores. Returns the exit code."""
     finals = {part.folder / "trials": part for part in parts}
+    first = cfg.first_seed + asked.seeds
     asked.launch({at: command(part, part.chosen, at, asked.trials, first) for at, part in finals.items()})
     from jaxbed.stats import main as statistics
 
@@ -167,9 +177,9 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
     jax.config.update("jax_platforms", "cpu")  # nothing is computed here, and the runs need all of the accelerator
     parts, opened = [], variants.open_all(cfg)
     for stage in asked.stages:
-        for words in itertools.product(*stage.values()):
+        for values in itertools.product(*stage.values()):
             tried = cfg
-            for field, word in zip(stage, words, strict=True):
+            for field, word in zip(stage, values, strict=True):
                 tried = config.with_field(tried, field, grid.value(word))
             train.check([opened[0]._replace(cfg=tried)])
     for name, own, source, _ in opened:

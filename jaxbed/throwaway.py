@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbed import before, config, evaluate, parallel, train
+from jaxbed import before, config, evaluate, lock, parallel, train
 from jaxbed.before import FILE, FOLDER, Before, asked, plan
 from jaxbed.data.source import Source
 from jaxbed.log import Log
@@ -26,18 +26,23 @@ def run(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: 
     if first is None:
         return 0
     own = plan(cfg, first)
-    config.claim(own, folder)
-    if not (folder / FILE).is_file():
-        rehearse(cfg, first, variants)
-        log.say(f"first {own.name}: {first.nets} x {cfg.seeds} seeds, {own.epochs} epochs, in {folder}")
-        found, told = open_all(own, variants), Log(folder)
-        told.header(own, found)
-        if status := train.train(own, found, folder, told):
+    with lock.held(folder):  # a run like any other, which `jaxbed eval --watch` may follow
+        config.claim(own, folder)
+        if not (folder / FILE).is_file() and (status := _train(cfg, first, own, variants, log, folder)):
             return status
-        if not first.start:
-            write(ask(own, first, found, folder, log), folder / FILE)
     _tell(cfg, before.tables(cfg, variants, workdir, log.say), variants, log)
     return 0
+
+
+def _train(cfg: config.Train, first: Before, own: config.Train, variants: list[Variant], log: Log, folder: pathlib.Path) -> int:
+    rehearse(cfg, first, variants)
+    log.say(f"first {own.name}: {first.nets} x {cfg.seeds} seeds, {own.epochs} epochs, in {folder}")
+    found, told = open_all(own, variants), Log(folder)
+    told.header(own, found)
+    status = train.train(own, found, folder, told)
+    if not status and not first.start:
+        write(ask(own, first, found, folder, log), folder / FILE)
+    return status
 
 
 def rehearse(cfg: config.Train, first: Before, variants: list[Variant]) -> None:

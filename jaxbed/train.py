@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,8 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     idle = len(jax.devices()) - program.seeds.rows * program.seeds.columns
     if idle and not cfg.mesh.seed and not cfg.mesh.data:
         log.say(f"{idle} of {len(jax.devices())} devices stay idle: they divide neither the seeds nor batch_size = {cfg.batch_size}")
+    if unreached := cfg.optim.unreached(cfg.epochs):
+        log.say(f"optim.milestones_epochs {unreached} lie beyond the {cfg.epochs} epochs and do not lower the learning rate")
     steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
     resume, epochs = stores(workdir, program.seeds.size, log)
     origin, places = before.origin(cfg, variants, workdir)
@@ -99,7 +102,10 @@ def same_images(variants: list[Variant], workdir: pathlib.Path) -> None:
     """
     found = [_described(split) for split in {id(variant.source): variant.source.train for variant in variants}.values()]
     path = workdir / "training_set.json"
-    former = json.loads(path.read_text()) if path.is_file() else None
+    try:
+        former = json.loads(path.read_text()) if path.is_file() else None
+    except ValueError:
+        raise ValueError(f"{path} is damaged: restore it or, if the training images are the same as before, delete it") from None
     if former == found:
         return
     if former and (workdir / "checkpoints").is_dir():
@@ -109,7 +115,9 @@ def same_images(variants: list[Variant], workdir: pathlib.Path) -> None:
             "bring the former ones back, or take another --workdir"
         )
     workdir.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(partial, path)
 
 
 def _described(split: Split) -> dict[str, int | str]:

@@ -76,8 +76,11 @@ def _parse(entry: str, cfg: Train) -> tuple[str, list[Any]]:
     values = [_value(word) for word in text.split(",")]
     if len(set(values)) < len(values) or "" in values:
         raise ValueError(f"sweep {entry!r}: each value once, separated by commas")
-    if part != "data" and not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        raise ValueError(f"sweep {entry!r}: of optim and method, only numbers can vary in one array; run the others one by one")
+    if part != "data":
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (getattr(holder, field), *values)):
+            raise ValueError(f"sweep {entry!r}: of optim and method, only numbers can vary in one array; run the others one by one")
+        if len(set(np.float32(values))) < len(values):
+            raise ValueError(f"sweep {entry!r}: two of these values are one number in 32 bits")
     return path, values
 
 

@@ -18,7 +18,7 @@ from ml_collections import config_flags
 from PIL import Image
 
 from configs import common, published
-from jaxbed import config, decisions, keys, main, parallel
+from jaxbed import config, decisions, keys, log, main, parallel, variants
 from jaxbed.data import biased_pictures, colored_mnist, corrupted_cifar10, imagenet, noise, shapes
 from jaxbed.methods import lff
 from jaxbed.models import mlp, style_network
@@ -230,6 +230,16 @@ def test_published_decays_are_at_the_authors_shares_of_the_run():
         cfg = of_file("disent").get_config(dataset)
         assert (cfg.optim.schedule, cfg.optim.gamma, cfg.optim.lr) == ("step", gamma, lr)
         np.testing.assert_allclose(cfg.optim.milestones_epochs, np.array([0.4, 0.6, 0.8]) * cfg.epochs)
+
+
+def test_what_a_command_line_overrides_is_told(tmp_path, capsys):
+    cfg = of_file("disent").get_config("corrupted_cifar10")
+    assert config.overridden(cfg) == config.overridden(tiny.mlp_config()) == []
+    for field, value in (("data.conflicting_percent", 5.0), ("method.lambda_dis", 3.0), ("optim.milestones_epochs", (1.0,))):
+        assert config.overridden(config.with_field(cfg, field, value)) == [f"{field} = {value}"]
+    changed = tiny.mlp_config("lff", published="lff on shapes: paper (method.q = 0.5, method.alpha = 0.7)")
+    log.Log(tmp_path).header(changed, variants.one(changed, changed.data.open()))
+    assert "overridden: method.q = 0.7\n" in capsys.readouterr().out
 
 
 def test_the_table_of_published_settings_names_fields_that_there_are(capsys):

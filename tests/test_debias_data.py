@@ -2,6 +2,7 @@
 
 import colorsys
 import csv
+import dataclasses
 import io
 import itertools
 import pathlib
@@ -20,8 +21,9 @@ from scipy import ndimage
 
 from data_prep import debias_sets
 from data_prep import waterbirds as synthesis
-from jaxbed import log
-from jaxbed.data import bar, bffhq, biased_pictures, corrupted_cifar10, corruptions, waterbirds
+from jaxbed import log, variants
+from jaxbed.data import bar, bffhq, biased_pictures, corrupted_cifar10, corruptions, shapes, waterbirds
+from jaxbed.data.held_out import pick
 from jaxbed.data.source import cells
 from jaxbed.data.split import Split
 
@@ -262,9 +264,13 @@ def test_waterbirds_tables_are_read_and_the_published_one_too(tmp_path):
         (HEADER + "1,one.jpg,0,0,0.5,x\n", r"line 2: place = '0\.5' is not one of 0 to 1"),
         (HEADER + "1,one.jpg,0,0,0,x\n2,./one.jpg,0,2,0,x\n", r"lists 1 images twice: \./one\.jpg \(train, then test\)"),
         (HEADER + "1,one.jpg,0,0,0,x\n2,one.jpg,0,3,0,x\n", r"line 3: split = '3' is not one of 0 to 2"),
-        (HEADER + "1,one.jpg,0,0\n", "line 2: it has more or fewer fields than the header's 6"),
+        (HEADER + "1,one.jpg,0,0\n", "line 2: it has 4 fields, and the header 6"),
+        (HEADER + "1,,0,0,0,x\n", "line 2: img_filename is empty"),
+        (HEADER + "1,one\0.jpg,0,0,0,x\n", "line 2: it holds a NUL byte"),
+        (HEADER.replace("\n", ",y\n") + "1,one.jpg,0,0,0,x,1\n", "has column y more than once in its header"),
+        (HEADER + '1,"one.jpg,0,0,0,x\n' + 10000 * "2,two.jpg,1,0,0,x\n", "line .*: field larger than field limit"),
         (HEADER + "1,one.jpg,0,0,0,x\n", "has no row of the val set"),
-        (HEADER + "1,gone.jpg,0,0,0,x\n2,also.jpg,0,0,0,x\n", r"gone\.jpg and 1 more that metadata\.csv names are missing: unpack"),
+        (HEADER + "1,gone.jpg,0,0,0,x\n2,also.jpg,0,0,0,x\n", r"csv names 2 images that are not there, .*gone\.jpg among them: unpack"),
     ],
 )
 def test_damaged_tables_are_refused(tmp_path, content, message):
@@ -284,8 +290,15 @@ def test_damaged_tables_are_refused(tmp_path, content, message):
         lambda text: re.sub(r",(\d)(?=,)", r",\1.0", text).replace(",", ";").replace(".0", ",0"),
         lambda text: text.replace("\n", "\r\n"),
         lambda text: text.replace(",", ", "),
+        lambda text: text.replace("a/", "a\\"),
+        lambda text: "sep=;\n" + text.replace(",", ";"),
+        lambda text: text.replace("\n", ",,\n") + ",,,,,,,\n\n",
+        lambda text: re.sub("[^,\n]+", r'"\g<0>"', text).rstrip("\n"),
     ],
-    ids=["byte-order mark", "semicolons", "tabs", "0.0", "decimal commas", "Windows", "spaces"],
+    ids=[
+        *("byte-order mark", "semicolons", "tabs", "0.0", "decimal commas", "Windows", "spaces", "backslashes", "separator line"),
+        *("empty columns and rows", "quoted, no last newline"),
+    ],
 )
 def test_tables_are_read_as_spreadsheets_save_them(tmp_path, changed):
     root = write_waterbirds(tmp_path, {cell: 2 for cell in PUBLISHED})
@@ -518,6 +531,17 @@ def test_few_conflicting_validation_images_are_told():
     assert said([0, 0, 0, 1], [0, 1, 1, 1]).startswith("2 conflicting images, none of water: one is 50.0 points")
     assert said([0] * 30 + [1] * 30, [1] * 30 + [0] * 30) == ""
     assert said([0] * 20 + [1] * 9, [1] * 20 + [0] * 9).startswith("29 conflicting images: one is 3.4 points")
+
+
+def test_sets_of_other_classes_than_the_training_set_are_reported(tmp_path, capsys):
+    source = shapes.Config(train_images=64, val_images=32, test_images=16).open()
+    few = {"train": source.train.label != 3, "val": source.sets["val"].split.label == 2}
+    train, val = (pick(split, np.flatnonzero(few[name])) for name, split in (("train", source.train), ("val", source.sets["val"].split)))
+    sets = {**source.sets, "val": source.sets["val"]._replace(split=val)}
+    log.Log(tmp_path).data(variants.one(tiny.mlp_config(), dataclasses.replace(source, train=train, sets=sets)))
+    said = capsys.readouterr().out
+    assert f"val: all images are of class {source.class_names[2]}" in said
+    assert f"edge: 1 images are of classes that no training image has ({source.class_names[3]})" in said
 
 
 def test_bffhq_drawn_from_the_archive(tmp_path, monkeypatch, capsys):

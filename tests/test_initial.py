@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from jaxbed import before, config, main, parallel, train, variants
 from jaxbed.data import shapes
@@ -147,5 +147,10 @@ def test_files_that_do_not_fit_are_an_error(weights, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             started(small(init_from=path, **changes))
-    with pytest.raises(FileNotFoundError, match="there is no such file"):
-        started(small(init_from=str(tmp_path / "nothing.pth")))
+    state = {f"ema.{name}": array for name, array in load_file(path).items()}
+    save_file({**load_file(path), **state}, tmp_path / "both.safetensors")
+    with pytest.raises(ValueError, match=r"both.safetensors: weights: 'ema\..* is no layer .* Save the network's own state_dict"):
+        started(small(init_from=str(tmp_path / "both.safetensors")))
+    for ending in ("pth", "pth.tar", "ckpt", "PTH"):
+        with pytest.raises(FileNotFoundError, match="there is no such file"):
+            started(small(init_from=str(tmp_path / f"nothing.{ending}")))

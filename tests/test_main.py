@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ import pytest
 import tiny
 from commands import JAXBED, ROOT, TRAIN, assert_refused, command, options
 
-from jaxbed import config, evaluate, launch, lock, log, main, metrics, parallel, train, variants
+from jaxbed import cli, config, evaluate, launch, lock, log, main, metrics, parallel, train, variants
 
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
 ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
@@ -250,8 +251,20 @@ def test_a_command_refused_beside_a_running_one_changes_nothing(home, tmp_path):
     with lock.held(tmp_path / "run"):
         before = bytes_below(tmp_path)
         done = command(home, *TRAIN, "--config=config.py", "--config.optim.lr=0.5", f"--workdir={tmp_path / 'run'}")
-        assert_refused(done, "another process trains in", "another --workdir")
+        assert_refused(done, "another process works in", "another --workdir")
         assert bytes_below(tmp_path) == before
+
+
+def test_a_first_stage_has_its_folder_for_itself(tmp_path):
+    with lock.held(tmp_path / "run" / "before"), pytest.raises(ValueError, match=r"another process works in .*before"):
+        main.run(tiny.mlp_config("jtt"), tmp_path / "run")
+    assert not list((tmp_path / "run" / "before").iterdir())
+
+
+def test_milestones_that_are_never_reached_are_reported(tmp_path, capsys):
+    late = tiny.Optim(schedule="step", milestones_epochs=(2, 0.5, 30))
+    assert main.run(tiny.mlp_config(optim=late), tmp_path) == 0
+    assert "optim.milestones_epochs [2, 30] lie beyond the 2 epochs and do not lower" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -261,6 +274,9 @@ def test_a_command_refused_beside_a_running_one_changes_nothing(home, tmp_path):
         ("softcon", "method.tau=0.07,-1", "method.tau = -1"),
         ("erm", "optim.lr=0.1,-0.1", "optim.lr = -0.1: must be 0 or more"),
         ("erm", "optim.b1=0.9,0.8", "b1 is compiled into the step"),
+        ("erm", "optim.milestones_epochs=1,2", "only numbers can vary"),
+        ("rebias", "method.bandwidth=1,2", "only numbers can vary"),
+        ("erm", "optim.lr=0.1,0.1000000001", "two of these values are one number in 32 bits"),
     ],
 )
 def test_every_member_of_an_array_is_checked_as_if_it_ran_alone(tmp_path, method, entry, message):
@@ -355,6 +371,25 @@ def test_a_damaged_config_of_a_workdir_is_named(tmp_path, content):
             call()
 
 
+def test_damaged_files_of_a_run_are_named_or_made_again(tmp_path, capsys):
+    assert main.run(tiny.mlp_config("jtt"), tmp_path) == 0
+    answers = tmp_path / "responses" / "val" / "1.npz"
+    before, content = answers.read_bytes(), bytearray(answers.read_bytes())
+    with zipfile.ZipFile(answers) as archive:
+        start = archive.getinfo("asked.npy").header_offset + 60
+    content[start : start + 30] = b"\xff" * 30
+    answers.write_bytes(content)
+    assert cli.evaluate([str(tmp_path)]) == 0
+    assert answers.read_bytes() == before
+    for name in ("training_set.json", "before/said.npz"):
+        path = tmp_path / name
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        assert cli.evaluate([str(tmp_path)]) == 2
+        assert f"{name} is damaged" in capsys.readouterr().err
+        path.write_bytes(content)
+
+
 def test_a_config_of_a_module_that_is_gone_is_an_error_that_names_it():
     with pytest.raises(ValueError, match="gone"):
         config.from_dict({"is": "gone.method:Config"})
@@ -418,6 +453,19 @@ def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path):
     assert bytes_below(tmp_path / "run" / "responses").keys() == before.keys()
 
 
+def test_a_run_is_evaluated_on_fewer_devices_than_it_was_trained_on(home, tmp_path):
+    workdir = tmp_path / "run"
+    mesh = ("--config.mesh.seed=2", "--config.mesh.data=2", f"--workdir={workdir}")
+    done = command(home, *TRAIN, "--config=config.py", *mesh, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    assert done.returncode == 0, done.stderr
+    before = bytes_below(workdir / "responses")
+    shutil.rmtree(workdir / "responses")
+    done = command(home, *JAXBED, "eval", workdir)
+    assert done.returncode == 0, done.stderr
+    assert bytes_below(workdir / "responses").keys() == before.keys()
+    assert config.read(workdir / "config.json")["mesh"]["seed"] == 2
+
+
 def test_a_cut_last_line_of_a_log_is_no_obstacle(home, tmp_path):
     workdir = tmp_path / "run"
     assert command(home, *TRAIN, "--config=config.py", f"--workdir={workdir}").returncode == 0
@@ -459,6 +507,25 @@ def test_eval_watch_follows_a_training_to_its_end(home, tmp_path):
     for name in SETS:
         assert sorted(int(path.stem) for path in (workdir / "responses" / name).glob("*.npz")) == list(range(1, 13))
     assert len(metrics.scores(workdir).query("metric == 'accuracy'")) == 12 * 2 * len(SETS)
+
+
+def test_eval_watch_waits_for_a_first_stage(tmp_path, monkeypatch):
+    """Here its answers appear while the watcher sleeps."""
+    assert main.run(tiny.mlp_config("jtt"), tmp_path) == 0
+    shutil.rmtree(tmp_path / "responses")
+    said, aside = tmp_path / "before" / "said.npz", tmp_path / "aside.npz"
+    said.rename(aside)
+    with lock.held(tmp_path):
+        monkeypatch.setattr(evaluate.time, "sleep", lambda seconds: aside.rename(said))
+        assert cli.evaluate([str(tmp_path), "--watch"]) == 0
+    assert (tmp_path / "responses" / "val" / "2.npz").is_file()
+
+
+def test_eval_watch_ends_when_every_seed_has_died(tmp_path, capsys):
+    with pytest.raises(ValueError, match="every seed of erm became non-finite"):
+        main.run(tiny.mlp_config(optim=tiny.Optim(lr=1e38)), tmp_path)
+    assert cli.evaluate([str(tmp_path), "--watch"]) == 2
+    assert "1 of 2 epochs are there and evaluated. Every seed became non-finite" in capsys.readouterr().err
 
 
 def test_two_evaluations_at_once_do_not_disturb_each_other(home, workdir, monkeypatch):

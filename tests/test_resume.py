@@ -281,7 +281,7 @@ def test_two_processes_do_not_train_in_one_workdir(tmp_path):
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"in\n"
-        with pytest.raises(ValueError, match=f"another process trains in {tmp_path}: wait"), lock.held(tmp_path):
+        with pytest.raises(ValueError, match=f"another process works in {tmp_path}: wait"), lock.held(tmp_path):
             pass
         other.kill()
     with lock.held(tmp_path):  # whatever its end

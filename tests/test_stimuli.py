@@ -100,7 +100,7 @@ def test_real_cue_conflict_names_are_counted_by_pair(shared_data):
 
 
 def test_a_set_is_unpacked_once_checked_and_readable(known, tmp_path, capsys):
-    assert local(tmp_path, {**EDGE, "edge/._bear.png": b"x", "__MACOSX/edge/x.png": b"x"}) == 0
+    assert local(tmp_path, {**EDGE, "edge/._bear.png": b"x", "__MACOSX/edge/x.png": b"x", "edge/bear/@eaDir/bear1.png/x.png": b"x"}) == 0
     assert "edge: 160 pictures in" in capsys.readouterr().out
     target = tmp_path / "target"
     assert sorted(path.name for path in target.iterdir()) == ["edge", "edge.json"]

@@ -8,6 +8,7 @@ import struct
 import sys
 import time
 import types
+import zlib
 
 import jax
 import numpy as np
@@ -116,6 +117,38 @@ def test_transparent_pixels_are_white(way, mode, form):
     assert (square[0, 0] == 255).all() and (square[32, 32] == 40).all()
     half = Image.new("RGBA", (64, 64), (0, 0, 0, 128))
     assert (decode.square(encoded(half, "PNG"), 64, 0, way) == 127).all()
+
+
+def png(bits, colour, *pixels, clear):
+    """A PNG file of one row, grey (colour 0) or RGB (colour 2), with numbers of `bits` bits, of which `clear` are transparent."""
+
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    row = int("".join(f"{number:0{bits}b}" for number in pixels).ljust(-(-bits * len(pixels) // 8) * 8, "0"), 2)
+    parts = {
+        b"IHDR": struct.pack(">IIBBBBB", len(pixels) // (3 if colour else 1), 1, bits, colour, 0, 0, 0),
+        b"tRNS": struct.pack(f">{len(clear)}H", *clear),
+        b"IDAT": zlib.compress(b"\0" + row.to_bytes(-(-bits * len(pixels) // 8), "big")),
+        b"IEND": b"",
+    }
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(name, content) for name, content in parts.items())
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (png(1, 0, 0, 0, clear=[0]), [255, 255]),
+        (png(2, 0, 1, 2, clear=[1]), [255, 170]),
+        (png(4, 0, 2, 1, clear=[2]), [255, 17]),
+        (png(16, 0, 0, 16384, clear=[0]), [255, 64]),
+        (png(16, 0, 300, 301, clear=[300]), [255, 1]),
+        (png(16, 2, 40000, 0, 0, 16384, 16384, 16384, clear=[40000, 0, 0]), [255, 64]),
+    ],
+    ids=["1 bit", "2 bits", "4 bits", "16 bits, black", "16 bits, close", "16 bits, RGB"],
+)
+def test_the_transparent_colour_of_a_png_is_white_at_every_depth(content, expected):
+    np.testing.assert_array_equal(np.asarray(decode.picture(content))[0, :, 0], expected)
 
 
 @pytest.mark.parametrize("way", decode.WAYS)
@@ -592,7 +625,7 @@ def test_what_is_passed_over_is_told_once(listing, folder, capsys):
 
 
 @each_listing
-@pytest.mark.parametrize("name", ["@eaDir", "__MACOSX", "lost+found", "$RECYCLE.BIN", "$Recycle.Bin", ".thumbnails", ".git", "#recycle"])
+@pytest.mark.parametrize("name", ["@eaDir", "__MACOSX", "lost+found", "$RECYCLE.BIN", "$Recycle.Bin", ".thumbnails", "@Recycle"])
 def test_folders_of_the_system_are_no_classes_and_hold_no_pictures(listing, name, folder, capsys):
     names, (_, labels, classes) = listing(folder).tolist(), pictures.list_folder(folder)
     for place in (name, f"a/{name}", f"b/{name}/b0.jpeg"):

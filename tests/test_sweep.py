@@ -14,7 +14,7 @@ import tiny
 from test_config import parse
 from test_main import command
 
-from jaxbed import cli, config, grid, launch, main, sweep
+from jaxbed import cli, config, grid, launch, lock, main, sweep
 
 TESTS = pathlib.Path(__file__).parent
 CONFIG = """
@@ -359,7 +359,8 @@ def test_what_rides_on_an_array_is_what_the_method_says(file, tmp_path, method, 
         ("--grid batch_size=16 --slurm nodes=1", "add --launcher submitit"),
         ("--grid batch_size=16 --grid optim.lr=0.1,-1", "optim.lr = -1: must be 0 or more"),
         ("--grid batch_size=16 --grid net.dtype=float32,float64", "net.dtype = 'float64'"),
-        ("--grid batch_size=16 --grid method.q=0.7,1.5", "method.q = 1.5"),
+        ("--grid net.widths=4,8", "net.widths holds several values, now (8,); write each choice in brackets"),
+        ("--grid optim.milestones_epochs=(1,),2", "optim.milestones_epochs holds several values"),
     ],
 )
 def test_wrong_calls_are_refused_before_anything_runs(file, tmp_path, capsys, words, message):
@@ -367,6 +368,18 @@ def test_wrong_calls_are_refused_before_anything_runs(file, tmp_path, capsys, wo
     assert code == 2 and not ran and not (tmp_path / "out").exists()
     said = capsys.readouterr().err
     assert said.startswith("jaxbed: ") and message in said
+
+
+def test_numbers_of_a_method_are_checked_before_anything_runs(file, tmp_path, capsys):
+    code, ran = call([f"--config={file}:lff", "--grid", "batch_size=16", "--grid", "method.q=0.7,1.5", "--workdir", tmp_path / "out"])
+    assert code == 2 and not ran and "method.q = 1.5" in capsys.readouterr().err
+
+
+def test_a_second_sweep_in_one_workdir_is_refused(file, tmp_path, capsys):
+    with lock.held(tmp_path):
+        code, ran = call([f"--config={file}", "--grid", "batch_size=16", "--workdir", tmp_path])
+    assert code == 2 and not ran and not list(tmp_path.iterdir())
+    assert "another process works in" in capsys.readouterr().err
 
 
 def test_the_command_lists_sweep(capsys, monkeypatch):

@@ -102,16 +102,25 @@ def test_state_dicts_are_read(tmp_path, legacy, under):
         assert found[name].dtype == array.dtype
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "backbone.", "model.backbone."])
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "model.backbone.", "net.encoder."])
 def test_names_are_those_of_the_network_however_it_was_wrapped(tmp_path, prefix):
     arrays = {"conv1.weight": RNG.normal(size=(2, 3)).astype(np.float32), "layer1.0.model.bias": np.zeros(2, np.float32)}
     content = {prefix + name: Tensor(array) for name, array in arrays.items()}
     assert set(torch_files.read(save(tmp_path / "weights.pth", content))) == set(arrays)
     safetensors.numpy.save_file({prefix + name: array for name, array in arrays.items()}, tmp_path / "weights.safetensors")
     assert set(torch_files.read(tmp_path / "weights.safetensors")) == set(arrays)
-    twice = {**content, "conv1.weight": Tensor(arrays["conv1.weight"])}
-    with pytest.raises(ValueError, match=r"weights.pth holds conv1\.weight twice, as .*conv1\.weight and as conv1\.weight"):
+    averaged = {"module." + name: array for name, array in content.items()} | {"n_averaged": Tensor(np.array(3))}
+    assert set(torch_files.read(save(tmp_path / "weights.pth", averaged))) == set(arrays)
+
+
+def test_a_file_of_several_networks_is_refused(tmp_path):
+    state = {"conv1.weight": Tensor(np.zeros((2, 3), np.float32)), "fc.bias": Tensor(np.zeros(2, np.float32))}
+    twice = {**{"module." + name: array for name, array in state.items()}, "conv1.weight": state["conv1.weight"]}
+    with pytest.raises(ValueError, match=r"weights.pth holds conv1\.weight twice, as module\.conv1\.weight and as conv1\.weight"):
         torch_files.read(save(tmp_path / "weights.pth", twice))
+    for holder in ("model", "state_dict"):
+        with pytest.raises(ValueError, match=f"weights.pth holds several networks, {holder} and {holder}_ema: save the one that is meant"):
+            torch_files.read(save(tmp_path / "weights.pth", {holder: state, f"{holder}_ema": state, "optimizer": {"state": {}}}))
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -87,7 +87,9 @@ def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
         for column, count in allowed.items():
             if numbers[column] not in range(count):
                 raise ValueError(f"{path}, line {line}: {column} = {row[column]!r} is not one of 0 to {count - 1}")
-        name, split = row["img_filename"].strip(), numbers["split"]
+        name, split = row["img_filename"].strip().replace("\\", "/"), numbers["split"]
+        if not name:
+            raise ValueError(f"{path}, line {line}: img_filename is empty")
         file = os.path.realpath(path.parent / name)  # which may be written in several ways
         if file in split_of:
             twice.append(f"{name} ({SPLITS[split_of[file]]}, then {SPLITS[split]})")
@@ -100,9 +102,7 @@ def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
         )
     absent = [name for rows in found for name, *_ in rows if not (path.parent / name).is_file()]
     if absent:
-        raise FileNotFoundError(
-            f"{path.parent / absent[0]} and {len(absent) - 1} more that {path.name} names are missing: unpack them there"
-        )
+        raise FileNotFoundError(f"{path} names {len(absent)} images that are not there, {path.parent / absent[0]} among them: unpack them")
     for split, rows in zip(SPLITS, found, strict=True):
         if not rows:
             raise ValueError(f"{path} has no row of the {split} set (split = {SPLITS.index(split)})")

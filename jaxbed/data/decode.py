@@ -4,7 +4,8 @@ Two ways. "exact" is Pillow's antialiased bilinear filter, with torchvision's ro
 compared with the literature. "fast" lets libjpeg decode at a half or less where that suffices and averages the rest (OpenCV's area
 filter): about 1.4 times as fast at 500 x 375 (scripts/bench_pipeline.py, 2 CPU cores), and not the same pixels: training.
 
-Transparent pixels are shown on white.
+Transparent pixels are shown on white, which torchvision does not do: there they have the colour that is stored, as a rule black. As there,
+EXIF's orientation is ignored, and of an animation the first frame counts.
 """
 
 import functools
@@ -21,6 +22,7 @@ WAYS = ("exact", "fast")
 JPEG = b"\xff\xd8"
 SAME = ("YCbCr", "Gray", "RGB")  # kinds of JPEG that simplejpeg and Pillow turn into the same pixels; not so CMYK and YCCK
 BACKGROUND = "white"  # behind what is transparent: what is stored there is arbitrary, as a rule black
+BIT_DEPTH = 24  # where a PNG file tells it
 MOST = 178_956_970  # pixels that Pillow decodes; a damaged header may tell of more, and memory for them would be taken first
 
 
@@ -66,7 +68,7 @@ def picture(content: bytes) -> "Image.Image":
             pass
     try:
         with Image.open(io.BytesIO(content)) as opened:
-            return _rgb(opened)
+            return _rgb(opened, content[BIT_DEPTH] if opened.format == "PNG" else 8)
     except UnidentifiedImageError:  # its message has an address in memory, and no more than this
         raise ValueError(f"its {len(content)} bytes are no picture that Pillow knows") from None
     except (ValueError, MemoryError):  # the latter is of the machine, not of the picture
@@ -85,14 +87,20 @@ def _colours(content: bytes) -> str:
     return colours
 
 
-def _rgb(picture: "Image.Image") -> "Image.Image":
+def _rgb(picture: "Image.Image", bits: int) -> "Image.Image":
     from PIL import Image
 
+    clear = picture.info.get("transparency")  # in a PNG file without palette one colour, in numbers of `bits` bits
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG"):  # 16 bits in both: versions of Pillow differ
         array = np.asarray(picture).astype(np.int64)
-        return Image.fromarray(((array + 128) // 257).astype(np.uint8)).convert("RGB")  # convert alone would clip at 255
+        grey = ((array + 128) // 257).astype(np.uint8)  # convert alone would clip at 255
+        return Image.fromarray(grey if clear is None else np.where(array == clear, np.uint8(255), grey)).convert("RGB")
     if picture.mode in ("I", "F"):
         raise ValueError(f"its pixels are of 32 bits (mode {picture.mode}), and nothing says which value is white: store it with 8 or 16")
+    if picture.mode == "L" and bits < 8 and clear is not None:  # Pillow has pixels of 8 bits by now, but not this
+        picture.info["transparency"] = clear * 255 // (2**bits - 1)
+    if picture.mode == "RGB" and bits == 16 and clear is not None:
+        picture.info["transparency"] = tuple(value >> 8 for value in clear)
     if "A" in picture.getbands() or "transparency" in picture.info:
         picture = picture.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", picture.size, BACKGROUND), picture).convert("RGB")

@@ -141,9 +141,7 @@ def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None,
     if cfg.shares and cfg.corrupt == "skip":
         raise ValueError("data.shares with data.corrupt=skip: a picture of another part could take a place. Remove unreadable ones")
     stored = Size(cfg.stored_px, cfg.stored_px, "fast")
-    found = [pictures.open_place(place, stored, cfg.corrupt, cfg.threads) for place in places]
-    if len(found[0].classes) == CLASSES:
-        found = [imagenet_classes.thousand(place, other, cfg.class_index) for place, other in zip(places, found, strict=True)]
+    found = [_labelled(cfg, place, stored) for place in places]
     for place, other in zip(places, found, strict=True):
         _check_classes(place, other.classes, found[0].classes)
     if cfg.val_from_train:
@@ -152,7 +150,7 @@ def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None,
             raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images, hold out fewer than that")
         order = np.random.default_rng(cfg.split_seed).permutation(size)
         resize = cfg.stored_px if found[0].stored_px else cfg.resize_px
-        again = pictures.open_place(cfg.train, Size(cfg.side_px, resize), cfg.corrupt, cfg.threads)  # as evaluation sees them
+        again = _labelled(cfg, cfg.train, Size(cfg.side_px, resize))  # as evaluation sees them
         held = pictures.subset(again, np.sort(order[: cfg.val_from_train]))
         found[0] = pictures.subset(found[0], np.sort(order[cfg.val_from_train :]))
         shown = set(_what_it_shows(held))
@@ -166,6 +164,12 @@ def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None,
             held.images.skipped.update(skipped)
     parts = tuple(Part(len(f.labels), share) for f, share in zip(found, cfg.shares, strict=True)) if cfg.shares else ()
     return pictures.join(found), parts, held, np.concatenate([*also, np.array([], str)])
+
+
+def _labelled(cfg: Config, place: str, size: Size) -> Pictures:
+    """Training images, with ImageNet's labels if they have as many classes as ImageNet."""
+    found = pictures.open_place(place, size, cfg.corrupt, cfg.threads)
+    return imagenet_classes.thousand(place, found, cfg.class_index) if len(found.classes) == CLASSES else found
 
 
 def _what_it_shows(found: Pictures) -> list[tuple[str, str]]:

@@ -5,8 +5,10 @@ identifiers ("wnids"). A place whose classes have other names is brought into th
 labels without an error.
 """
 
+import collections
 import pathlib
 import re
+import unicodedata
 
 import numpy as np
 
@@ -98,7 +100,7 @@ CURE = "name a CSV file with the columns folder,class (class: a wnid, or a numbe
 def thousand(place: str, found: Pictures, index: str = "") -> Pictures:
     """The images of a place with 1000 classes, labelled in ImageNet's order, whose classes are then WNIDS.
 
-    Names may be the 1000 wnids; whole numbers, 0 to 999 or 1 to 1000, which are taken as ImageNet's order; or what the file `index` lists.
+    Names may be what the file `index` lists, the 1000 wnids, or whole numbers, 0 to 999 or 1 to 1000, which are taken as ImageNet's order.
     Raises ValueError for all others.
     """
     return _relabelled(place, found, np.arange(len(WNIDS)), "ImageNet", index)
@@ -122,6 +124,9 @@ def _relabelled(place: str, found: Pictures, members: np.ndarray, what: str, ind
     if len(found.classes) != len(members):
         raise ValueError(f"{place} has {len(found.classes)} classes and {what} has {len(members)}")
     numbers = _numbers(place, found.classes, members, what, index)
+    if twice := [number for number, times in collections.Counter(numbers.tolist()).items() if times > 1]:
+        both = [name for name, number in zip(found.classes, numbers, strict=True) if number == twice[0]]
+        raise ValueError(f"{place} has class {WNIDS[twice[0]]} in several folders: {', '.join(both)}. Join them, or correct them")
     missing, strange = (sorted({*one} - {*other}) for one, other in ((members, numbers), (numbers, members)))
     if missing or strange:
         words = [f"{verb} {WNIDS[group[0]]}" for verb, group in (("lacks", missing), ("has", strange)) if group]
@@ -134,6 +139,13 @@ def _relabelled(place: str, found: Pictures, members: np.ndarray, what: str, ind
 
 def _numbers(place: str, classes: tuple[str, ...], members: np.ndarray, what: str, index: str) -> np.ndarray:
     """ImageNet's number of every class, [k]."""
+    if index:
+        listed, keys = read_index(pathlib.Path(index)), list(map(_key, classes))
+        absent = [name for name, key in zip(classes, keys, strict=True) if key not in listed]
+        if not absent:
+            return np.array([listed[key] for key in keys])
+        if len(absent) < len(classes):  # a file that lists none of them is about the other sets
+            raise ValueError(f"data.class_index = {index} does not list {absent[0]!r} ({len(absent)} such) of {place}")
     own = {wnid: number for number, wnid in enumerate(WNIDS)}
     if all(re.fullmatch(r"n\d{8}", name) for name in classes):
         if unknown := [name for name in classes if name not in own]:
@@ -150,26 +162,29 @@ def _numbers(place: str, classes: tuple[str, ...], members: np.ndarray, what: st
             f"{place} has the classes {numbers.min()} to {numbers.max()}, and {what} is numbered from 0 or 1 without gaps, "
             f"in the order of sorted wnids. If they are in another order, {CURE}"
         )
-    if not index:
-        raise ValueError(
-            f"{place} has classes such as {classes[0]!r}, and nothing says which of ImageNet's they are: "
-            f"sorted by name they would get wrong labels. Take wnids (n01440764), or {CURE}"
-        )
-    listed = read_index(pathlib.Path(index))
-    if absent := [name for name in classes if name not in listed]:
-        raise ValueError(f"data.class_index = {index} does not list {absent[0]!r} ({len(absent)} such) of {place}")
-    return np.array([listed[name] for name in classes])
+    if index:
+        raise ValueError(f"data.class_index = {index} does not list {classes[0]!r} ({len(classes)} such) of {place}")
+    raise ValueError(
+        f"{place} has classes such as {classes[0]!r}, and nothing says which of ImageNet's they are: "
+        f"sorted by name they would get wrong labels. Take wnids (n01440764), or {CURE}"
+    )
+
+
+def _key(folder: str) -> str:
+    """A folder's name in the one spelling that file systems and spreadsheets, which compose accents or not, agree on."""
+    return unicodedata.normalize("NFC", folder).strip()
 
 
 def read_index(path: pathlib.Path) -> dict[str, int]:
     """{folder: ImageNet's number} of a CSV file with the columns folder,class. Raises ValueError for a class that is none."""
     if not path.is_file():
         raise FileNotFoundError(f"data.class_index = {path} is no file")
-    own = {**{wnid: i for i, wnid in enumerate(WNIDS)}, **{str(i): i for i in range(len(WNIDS))}}
+    own = {wnid: i for i, wnid in enumerate(WNIDS)}
     found: dict[str, int] = {}
     for line, row in tables.rows(path, ("folder", "class")):
-        name, number = row["folder"], own.get(row["class"].strip())
-        if number is None:
+        name = _key(row["folder"])
+        number = own.get(row["class"].strip(), tables.whole(row["class"]))
+        if number not in range(len(WNIDS)):
             raise ValueError(f"{path}, line {line}: class {row['class']!r} is neither a wnid of ImageNet-1k nor a number from 0 to 999")
         if found.get(name, number) != number:
             raise ValueError(f"{path}, line {line}: folder {name!r} is listed with two classes")

@@ -23,7 +23,10 @@ from jaxbed.data.stream import Images
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 COMPANIONS = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".html", ".yaml", ".npz", ".npy", ".mat", ".pdf", ".py", ".db")
 # that storage systems and archive programs make beside or among pictures, thumbnails in them; in lower case
-SYSTEM = ("@eadir", "@tmp", "#recycle", "#snapshot", "__macosx", "lost+found", "$recycle.bin", "recycler", "system volume information")
+SYSTEM = (
+    *("@eadir", "@tmp", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot", "__macosx", "__pycache__", "lost+found"),
+    *("$recycle.bin", "recycler", "recycled", "system volume information", "found.000", "network trash folder", "temporary items"),
+)
 SQUARE_READERS = 4  # more threads get in each other's way, since a stored square is but copied: scripts/bench_pipeline.py
 
 
@@ -158,12 +161,16 @@ def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()
     return found
 
 
+def is_system(folder: str) -> bool:
+    """Whether a folder of this name holds none of the user's pictures."""
+    return folder.startswith(".") or folder.lower() in SYSTEM
+
+
 def _is_system(folder: str, passed: collections.Counter) -> bool:
-    """Whether a folder of this name holds none of the user's pictures; counts it."""
-    system = folder.startswith(".") or folder.lower() in SYSTEM
-    if system:
+    """The same; counts it."""
+    if is_system(folder):
         passed[f"{folder}/"] += 1
-    return system
+    return is_system(folder)
 
 
 def _pass(name: str, passed: collections.Counter, where: str = "") -> None:

@@ -6,21 +6,35 @@ from collections.abc import Iterator, Sequence
 
 
 def rows(path: pathlib.Path, needed: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line, row) of a CSV file, also as spreadsheets save it: a byte-order mark, semicolons or tabs. ValueError names what is wrong."""
+    """(line, row) of a CSV file, also as spreadsheets save it: a byte-order mark, a first line "sep=;", semicolons or tabs, empty rows.
+
+    Raises ValueError, which names what is wrong and the line.
+    """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as CSV in UTF-8") from None
-    header = lines[0] if lines else ""
-    reader = csv.DictReader(lines, delimiter=max(",;\t", key=header.count), skipinitialspace=True)
-    columns = [name.strip() for name in reader.fieldnames or ()]
+    lines = text.splitlines()
+    if nul := [number for number, line in enumerate(lines, 1) if "\0" in line]:
+        raise ValueError(f"{path}, line {nul[0]}: it holds a NUL byte, so the file is damaged or no text: save it as CSV in UTF-8")
+    skipped = int(bool(lines) and lines[0].startswith("sep="))
+    header = lines[skipped] if lines[skipped:] else ""
+    reader = csv.reader(lines[skipped:], delimiter=max(",;\t", key=header.count), skipinitialspace=True)
+    columns = [name.strip() for name in next(reader, ())]
+    shown = f"its header {header[:80]!r}"
     if missing := [name for name in needed if name not in columns]:
-        raise ValueError(f"{path} has no column {', '.join(missing)} in its header {header[:80]!r}: it is another table, or is damaged")
-    reader.fieldnames = columns
-    for row in reader:
-        if None in row or None in row.values():
-            raise ValueError(f"{path}, line {reader.line_num}: it has more or fewer fields than the header's {len(columns)}")
-        yield reader.line_num, row
+        raise ValueError(f"{path} has no column {', '.join(missing)} in {shown}: it is another table, or is damaged")
+    if twice := [name for name in needed if columns.count(name) > 1]:
+        raise ValueError(f"{path} has column {twice[0]} more than once in {shown}: delete the one that is not meant")
+    try:
+        for fields in reader:
+            if not any(map(str.strip, fields)):
+                continue
+            if len(fields) != len(columns):
+                raise ValueError(f"{path}, line {reader.line_num + skipped}: it has {len(fields)} fields, and the header {len(columns)}")
+            yield reader.line_num + skipped, dict(zip(columns, fields, strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num + skipped}: {error}. Is a quotation mark never closed?") from None
 
 
 def whole(text: str) -> int | None:

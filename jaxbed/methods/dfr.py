@@ -49,7 +49,7 @@ class Config:
     def before(self, cfg: Train, classes: int) -> Before | None:
         if self.epochs_before < 0:
             raise ValueError(f"method.epochs_before = {self.epochs_before} is negative: 0 takes as many as the run's own")
-        if cfg.init_from and not cfg.init_from.endswith(initial.ENDINGS):
+        if cfg.init_from and not initial.is_weights(cfg.init_from):
             return None
         return Before("ERM", erm.Config(), self.epochs_before or cfg.epochs, start=True)
 

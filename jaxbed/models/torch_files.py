@@ -6,6 +6,7 @@ the zip archive (since 1.6) and the stream of pickles before it.
 
 import collections
 import io
+import itertools
 import pathlib
 import pickle
 import re
@@ -30,14 +31,15 @@ TYPES = {
 }
 HOLDERS = ("state_dict", "model_state_dict", "model", "net")
 WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod|model|backbone)\.)+")  # DataParallel, torch.compile, Lightning and other programs
+COUNTS = ("n_averaged",)  # of AveragedModel's updates: no array of the network
 LEGACY = 0x1950A86A20F9469CFC6C  # the number such a file begins with
 
 
 def read(path: pathlib.Path | str) -> dict[str, np.ndarray]:
     """{name: array} of the state dict in a file; entries that are no tensors are left out.
 
-    A state dict may lie under one of HOLDERS, and names may begin with WRAPPERS, as training programs save it. Raises ValueError for
-    anything else.
+    A state dict may lie under one of HOLDERS, and names may begin with WRAPPERS or all with the same other words, as training programs
+    save it. Raises ValueError for anything else, also for several networks.
     """
     return _unwrapped(path, _read(pathlib.Path(path)))
 
@@ -48,8 +50,11 @@ def _unwrapped(path: pathlib.Path | str, state: dict[str, np.ndarray]) -> dict[s
         own = WRAPPERS.sub("", name)
         if own in found:
             raise ValueError(f"{path} holds {own} twice, as {found[own]} and as {name}: save the one network that is meant")
-        found[own] = name
-    return {own: state[name] for own, name in found.items()}
+        if own not in COUNTS:
+            found[own] = name
+    words = zip(*(own.split(".")[:-1] for own in found), strict=False)
+    shared = len(list(itertools.takewhile(lambda each: len(set(each)) == 1, words))) if len(found) > 1 else 0
+    return {own.split(".", shared)[-1]: state[name] for own, name in found.items()}
 
 
 def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -67,7 +72,9 @@ def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
     for name in HOLDERS:
         if isinstance(content, dict) and isinstance(content.get(name), dict):
-            content = content[name]
+            whole, content = content, content[name]
+            if others := [key for key, other in whole.items() if key != name and isinstance(other, dict) and {*other} & {*content}]:
+                raise ValueError(f"{path} holds several networks, {name} and {', '.join(map(str, others))}: save the one that is meant")
     arrays = {name: value for name, value in content.items() if isinstance(value, np.ndarray)} if isinstance(content, dict) else {}
     if not arrays:
         raise ValueError(f"{path} holds no state dict with tensors")
