@@ -3,6 +3,7 @@
 Defaults live here and in the dataclasses of the parts, once; nothing reads a missing key deep in the code.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -103,8 +104,12 @@ def look_up(cfg: Any, field: str, asked: str) -> Any:
 
 def overridden(cfg: Train) -> list[str]:
     """Fields with other values than `published` gives them, as "method.q = 0.5": it was written before the command line was read."""
-    pairs = re.findall(r"(\w+(?:\.\w+)+) = (\([^)]*\)|[^,)]+)", cfg.published)
-    return [f"{field} = {now}" for field, value in pairs if str(now := look_up(cfg, field, field)) != value]
+    changed = []
+    for field, value in re.findall(r"(\w+(?:\.\w+)+) = (\([^)]*\)|[^,)]+)", cfg.published):
+        with contextlib.suppress(ValueError):  # a method that took the place of the one that was built
+            if str(now := look_up(cfg, field, field)) != value:
+                changed.append(f"{field} = {now}")
+    return changed
 
 
 def with_field(cfg: Any, field: str, value: Any) -> Any:
