@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 
-from jaxbed import parallel, program, train
+from jaxbed import log, parallel, program, train, variants
 from jaxbed.optim import Optim
 
 SEEDS = 4
@@ -150,6 +150,12 @@ def test_seeds_go_over_devices_first():
         assert (seeds.rows, seeds.columns) == (rows, columns)
 
 
-def test_a_batch_that_devices_cannot_share_is_refused():
+def test_a_batch_that_devices_cannot_share_is_refused(tmp_path):
+    cfg = config("erm", 1, 2, batch_size=15)
     with pytest.raises(ValueError, match="batch_size = 15 cannot be split over the 2 devices"):
-        tiny.program(config("erm", 1, 2, batch_size=15))
+        train.train(cfg, variants.one(cfg, cfg.data.open()), tmp_path, log.Log(tmp_path))
+
+
+def test_an_open_mesh_fits_the_batch():
+    for batch_size, columns in ((16, 8), (15, 5), (7, 7), (11, 1)):
+        assert parallel.Seeds(1, 0, parallel.Mesh(), batch_size=batch_size).columns == columns
