@@ -1,5 +1,6 @@
 """Bad input to `jaxbed stats`: refused by name, with exit code 2 and no traceback, or warned about."""
 
+import os
 import tracemalloc
 
 import numpy as np
@@ -124,6 +125,19 @@ def test_no_input_is_overwritten(tmp_path, capsys):
     assert "would overwrite the input" in capsys.readouterr().err and table.read_text().startswith("algorithm,dataset,mean\n")
     assert main.main([str(good), "--out", str(good)]) == 2
     assert "is a file; name a directory" in capsys.readouterr().err
+    assert main.main([str(good), "--out", str(good / "out")]) == 2
+    assert f"{good} is a file; name a directory" in capsys.readouterr().err
+    assert main.main([str(good), "--out", ""]) == 2
+    assert "--out is empty; name a directory" in capsys.readouterr().err
+    (tmp_path / "out" / "report.html").mkdir(parents=True)
+    assert main.main([str(good), "--out", str(tmp_path / "out"), "--permutations", "100"]) == 2
+    assert "out cannot be written ([Errno 21] Is a directory: " in capsys.readouterr().err
+
+
+def test_a_pipe_is_refused_since_it_can_be_read_only_once(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert main.main([str(tmp_path / "pipe")]) == 2
+    assert "pipe: a pipe or device can be read only once; save its content to a file" in capsys.readouterr().err
 
 
 def test_two_scales_are_warned_about(tmp_path, capsys):

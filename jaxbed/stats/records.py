@@ -59,6 +59,8 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
         frame, source = trained_on.read(path)
         frame.attrs["notes"] = source["notes"]
         return Part(path, check(frame, str(path)), source)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: a pipe or device can be read only once; save its content to a file, and give that")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file or directory; give a jaxbed workdir or a CSV of scores")
     if path.suffix.lower() in (".parquet", ".pq"):
