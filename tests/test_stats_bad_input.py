@@ -69,6 +69,8 @@ def test_datasets_left_out_are_counted_in_words(tmp_path, capsys, lacking, words
         (["--roles", "nowhere.csv"], "nowhere.csv"),
         (["--datasets", ","], "no accuracy on nothing"),
         (["--metric", "f1"], "--metric f1: not recorded; there are accuracy"),
+        (["--metric", "acuracy"], "not recorded; did you mean accuracy? there are accuracy"),
+        (["--rope", "inf"], "--rope inf is no difference"),
         (["--exclude", "x", "--exclude", "y"], "--exclude leaves no scores"),
         (["--baseline", "z"], "--baseline z: no such algorithm; there are x, y"),
     ],
@@ -79,6 +81,13 @@ def test_options_that_are_refused(tmp_path, capsys, arguments, message):
     assert main.main([str(path), *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err and not captured.out
+
+
+def test_a_metric_is_found_whatever_its_case(tmp_path, capsys):
+    path = tmp_path / "good.csv"
+    path.write_text(GOOD)
+    assert main.main([str(path), "--metric", "Accuracy", "--permutations", "100"]) == 0
+    assert "accuracy, mean ± std" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["--question", "all"], ["--ties", "best"], ["--missing", "guess"], ["--paper-mode", "other"], []])

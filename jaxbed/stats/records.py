@@ -278,3 +278,12 @@ def exclude(frame: "pd.DataFrame", texts: Sequence[str]) -> "tuple[pd.DataFrame,
     if frame.empty:
         raise ValueError("--exclude leaves no scores; keep at least one algorithm")
     return frame, left_out
+
+
+def metric(frame: "pd.DataFrame", asked: str) -> str:
+    """The metric of the records that is meant. Raises ValueError where none is."""
+    known = sorted(frame["metric"].unique())
+    found = names.find(asked, known)
+    if found is None:
+        raise ValueError(f"--metric {names.cut(asked)}: not recorded; {names.choice(asked, known)}")
+    return found

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MOST = 6  # pairs named in a sentence
 CURES = {
     "ALL_TIED": "Look whether the scores are what they should be.",
-    "APPROX": "Quote the permutation p, not that of F or chi2.",
+    "APPROX": "Quote the exact or permutation p, not that of F or chi2.",
     "CHERRY_PICKED": "Select by best_val or last for anything that is to be tested.",
     "DEPENDENT_BLOCKS": "Where datasets share images, name their family in --roles: the test then counts families.",
     "DIVERGED": "Report their number; compare --missing drop with --missing floor.",
@@ -171,7 +171,7 @@ def _skillings_mack(results: dict) -> list[str]:
     if found is None:
         return []
     p = tables.p_equals(found["p"], found["p_least"])
-    return [f"With the incomplete datasets too: Skillings-Mack {found['statistic']:.2f}, {p} ({found['n_datasets']} datasets)."]
+    return [f"With the incomplete datasets too: Skillings-Mack {found['statistic']:.2f}, {p} ({_count(found['n_datasets'], 'dataset')})."]
 
 
 def _against(claimed: dict, table: "pd.DataFrame", column: str, baseline: str, alpha: float, where: str) -> list[str]:
