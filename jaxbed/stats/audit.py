@@ -40,6 +40,7 @@ def audit(
     `sources`: as trained_on.read gives them.
     """
     found = [*scales.impossible(frame), *scales.mixed(selected), *trained_on.mixed(selected, sources)]
+    found += trained_on.other_images(selected, sources)
     found += [*run_counts(selected), *duplicate_runs(selected), *outlier_runs(selected)]
     found += [*diverged(frame), *frozen_runs(frame), *small_groups(frame), *validation_is_test(frame)]
     if last is not None:

@@ -32,6 +32,7 @@ CURES = {
     "MISFIT": "Judge the pairs by the signed-rank posterior.",
     "MISSING": "Measure them, or leave out that dataset or that run.",
     "MIXED_SCALES": "Convert the scores to one scale.",
+    "MIXED_TEST_IMAGES": "Evaluate all on the same images: jaxbed eval on each workdir with one data folder.",
     "MIXED_TRAINING_DATA": "Compare runs on one training set: leave the others out, or train them on it.",
     "NOT_CONVERGED": "Try another --seed; do not use these results if it says so again.",
     "ONE_BLOCK": "Add datasets, or ask --question these-datasets.",
