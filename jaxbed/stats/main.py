@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxbed.stats import analysis, files, inputs, options, progress, report
+from jaxbed.stats import analysis, figure_style, files, inputs, names, options, progress, report
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,6 +30,8 @@ def main(argv: Sequence[str]) -> int:
         with progress.shown():
             written = _write(found, paths.out, {**facts, "files": given.files}) if paths.out else []
         if written:
+            if letters := figure_style.lacking([*found.results["algorithms"], *found.results["datasets"]]):
+                text += f"\n\nwarning LETTERS: figures show boxes for {names.listed(letters)}, which their font lacks. Use --rename."
             text += f"\n\nwrote {len(written)} files: {paths.out}/report.html, stats.json, tables, figures"
         _print(text)
     except (ValueError, OSError) as error:
