@@ -36,6 +36,11 @@ GOOD = HEADER + "".join(f"{name},{run},{dataset},{5 * run + len(dataset)}\n" for
         ),
         ("algorithm,run,dataset,accuracy,family\nx,1,A,0.5,f\ny,1,A,0.5,g\n", "dataset 'A' is in 2 families; a dataset belongs to one"),
         ("algorithm,run,dataset,accuracy,n_total\nx,1,A,0.5,many\n", "n_total 'many' in line 2 is not a number"),
+        ("algorithm,run,dataset,epoch,accuracy\nx,1,A,1,0.5\nx,1,A,-1,0.5\n", "epoch -1 in line 3 must be 0 or more"),
+        ("algorithm,run,dataset,epoch,accuracy\nx,1,A,inf,0.5\n", "epoch inf in line 2 must be 0 or more"),
+        ("algorithm,run,dataset,accuracy,n_total\nx,1,A,0.5,0\n", "n_total 0 in line 2 must be 1 or more"),
+        ("algorithm,run,dataset,accuracy,n_correct,n_total\nx,1,A,0.5,7,5\n", "n_correct 7 in line 2 must be between 0 and n_total"),
+        ("algorithm,run,dataset,accuracy,n_correct\nx,1,A,0.5,-7\n", "n_correct -7 in line 2 must be between 0 and n_total"),
         ("\x00\x01\x02", "line 1 holds NUL bytes"),
         ("algorithm,run,dataset,epoch,accuracy\nx,1,A,3,0.5\nx,1,A,3,0.5\n", "run 1 on 'A' at epoch 3; one row is allowed"),
         (HEADER + "x,1,A,0.5\nx,1,A,0.5\n", "run 1 on 'A'; one row is allowed"),
@@ -81,6 +86,13 @@ def test_options_that_are_refused(tmp_path, capsys, arguments, message):
     assert main.main([str(path), *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err and not captured.out
+
+
+def test_a_dataset_whose_name_holds_a_comma_is_found(tmp_path, capsys):
+    path = tmp_path / "good.csv"
+    path.write_text(GOOD.replace(",BB,", ',"B, 1",'))
+    assert main.main([str(path), "--datasets", "B, 1", "--permutations", "100"]) == 0
+    assert "2 algorithms, 1 dataset." in capsys.readouterr().out
 
 
 def test_a_metric_is_found_whatever_its_case(tmp_path, capsys):

@@ -216,7 +216,8 @@ def _datasets(frame: "pd.DataFrame", options: Options) -> list[str]:
             raise ValueError(f"{metric} was recorded on validation splits only; evaluate a test set, or name the split with --datasets")
         return tested
     known = rows["dataset"].unique().tolist()
-    return names.find_each(text.split(","), known, f"--datasets {text}: no {metric} on")
+    asked = [text] if names.find(text, known) else text.split(",")  # a name may hold a comma
+    return names.find_each(asked, known, f"--datasets {text}: no {metric} on")
 
 
 def _strict(selected: "pd.DataFrame", trained: dict, findings: list[dict]) -> list[str]:

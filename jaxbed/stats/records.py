@@ -126,9 +126,9 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
 def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     """The frame with the columns COLUMNS and their types, optional columns filled in; `source` names it in messages.
 
-    Raises ValueError for a missing column, an empty name, a run that is no whole number below 2^53, a dataset named algorithm, a value
-    that is no number or not finite although its status is 'ok', an unknown role or status, a repeated row, one dataset in two roles or
-    families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
+    Raises ValueError for a missing column, an empty name, a run that is no whole number below 2^53, an impossible epoch or count, a dataset
+    named algorithm, a value that is no number or not finite although its status is 'ok', an unknown role or status, a repeated row, one
+    dataset in two roles or families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
     """
     import pandas as pd
 
@@ -171,6 +171,14 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
         given = f"{headers.get('run', 'run')} {names.quoted(frame['run'][~whole].iloc[0])} in {_first(~whole)}"
         raise ValueError(f"{source}: {given} is not a whole number (below 2^53); number the runs from 1")
     out["run"] = out["run"].astype("int64")
+    most = out["n_total"].fillna(MOST_RUNS)
+    for name, least, largest, allowed in (
+        ("epoch", 0, MOST_RUNS, "0 or more"), ("n_total", 1, MOST_RUNS, "1 or more"), ("n_correct", 0, most, "between 0 and n_total")
+    ):  # fmt: skip
+        strange = out[name].notna() & ~out[name].between(least, largest)
+        if strange.any():
+            given = f"{headers.get(name, name)} {out[name][strange].iloc[0]:g} in {_first(strange)}"
+            raise ValueError(f"{source}: {given} must be {allowed}; correct it, or leave the cell empty where it is not known")
     bad = (out["status"] == "ok") & ~out["value"].abs().lt(float("inf"))
     if bad.any():
         row = out[bad].iloc[0]
