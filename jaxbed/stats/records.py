@@ -56,8 +56,11 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
     """
     path = Path(path)
     if path.is_dir():
-        _refuse_no_workdir(path)
-        frame, source = trained_on.read(path)
+        try:
+            frame, source = trained_on.read(path)
+        except FileNotFoundError:
+            _refuse_no_workdir(path)
+            raise
         frame.attrs["notes"] = source["notes"]
         return Part(path, check(frame, str(path)), source)
     if path.exists() and not path.is_file():
@@ -73,11 +76,10 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
 
 def _refuse_no_workdir(path: Path) -> None:
     """A folder without anything of a run is no damaged workdir: its cure is another path."""
-    if any((path / name).exists() for name in ("config.json", "responses", "checkpoints", "log.jsonl")):
-        return
-    inside = sorted({str(place.parent) for place in path.glob("*/config.json")}) or sorted(map(str, path.glob("*.csv*")))
-    cure = f"give what is in it: {names.listed(inside, most=400)}" if inside else "give a folder of a run, or a CSV of scores"
-    raise FileNotFoundError(f"{path} is no workdir (config.json is missing): {cure}")
+    if not any((path / name).exists() for name in ("config.json", "responses", "checkpoints", "log.jsonl")):
+        inside = sorted({str(place.parent) for place in path.glob("*/config.json")}) or sorted(map(str, path.glob("*.csv*")))
+        cure = f"give what is in it: {names.listed(inside, most=400)}" if inside else "give a folder of a run, or a CSV of scores"
+        raise FileNotFoundError(f"{path} is no workdir (config.json is missing): {cure}")
 
 
 def join(parts: Sequence[Part]) -> "pd.DataFrame":
