@@ -249,6 +249,9 @@ def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict
         raise ValueError(f"{path} is damaged ({error}): delete it, then: jaxbed eval {workdir}") from error
     if asked != facts.get("identity", asked):
         raise ValueError(f"{path} answers other images, or by another decision, than sets.json and images.csv tell: jaxbed eval {workdir}")
+    if response.ndim != 2 or response.dtype.kind not in "iu" or not seeds.shape == alive.shape == response.shape[:1]:
+        found = f"response {response.dtype} {response.shape}, seeds {seeds.shape}, alive {alive.shape}; expected are int [S, n], [S], [S]"
+        raise ValueError(f"{path} is damaged ({found}): delete it, then: jaxbed eval {workdir}")
     if response.shape[1] != images:
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")

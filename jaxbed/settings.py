@@ -30,7 +30,12 @@ def _cut(value: Any) -> str:
 
 def free(*trees: dict) -> set[str]:
     """Dotted names of all fields that do not bind the runs of these configurations."""
-    return {MAY_CHANGE, *(name for tree in trees for name in tree.get(MAY_CHANGE, _before(tree)))}
+    return {MAY_CHANGE, *(name for tree in trees for name in _may_change(tree))}
+
+
+def _may_change(tree: dict) -> list[str]:
+    listed = tree.get(MAY_CHANGE)
+    return listed if isinstance(listed, list) else _before(tree)
 
 
 def _before(tree: dict) -> list[str]:

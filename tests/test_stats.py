@@ -458,7 +458,7 @@ def test_command_writes_the_same_bytes_whatever_the_order_of_rows(tmp_path, caps
     [
         (three_algorithms(2), [], "No conclusion: with 2 datasets and 3 algorithms no pair can differ at alpha = 0.05"),
         (three_algorithms(1), [], "No conclusion: one dataset is one block"),
-        ({"a": [[1, 2]]}, [], "No test: there is one algorithm"),
+        ({"a": [[1, 2]]}, [], "No test: only one algorithm was given"),
         ({"a": [[1, 2] * 4], "b": [[2, 1] * 4]}, [], "The two algorithms are not shown to differ (p = 1.000, alpha = 0.05)."),
         (three_algorithms(4), ["--baseline", "tw_in"], "No algorithm differs from tw_in (2 comparisons, alpha = 0.05, smallest p = 0.0"),
         (three_algorithms(4), [], "A difference that is not shown is not equality. 4 datasets are too few"),

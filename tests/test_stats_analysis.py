@@ -411,7 +411,7 @@ def test_one_algorithm_prints_its_table_first_quickly_and_without_scipy(tmp_path
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("accuracy, mean ± std over runs") and "No test: there is one algorithm" in done.stdout
+    assert done.stdout.startswith("accuracy, mean ± std over runs") and "No test: only one algorithm was given" in done.stdout
     assert "warning" not in done.stdout
 
 

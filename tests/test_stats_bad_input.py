@@ -1,5 +1,6 @@
 """Bad input to `jaxbed stats`: refused by name, with exit code 2 and no traceback, or warned about."""
 
+import os
 import tracemalloc
 
 import numpy as np
@@ -35,6 +36,11 @@ GOOD = HEADER + "".join(f"{name},{run},{dataset},{5 * run + len(dataset)}\n" for
         ),
         ("algorithm,run,dataset,accuracy,family\nx,1,A,0.5,f\ny,1,A,0.5,g\n", "dataset 'A' is in 2 families; a dataset belongs to one"),
         ("algorithm,run,dataset,accuracy,n_total\nx,1,A,0.5,many\n", "n_total 'many' in line 2 is not a number"),
+        ("algorithm,run,dataset,epoch,accuracy\nx,1,A,1,0.5\nx,1,A,-1,0.5\n", "epoch -1 in line 3 must be 0 or more"),
+        ("algorithm,run,dataset,epoch,accuracy\nx,1,A,inf,0.5\n", "epoch inf in line 2 must be 0 or more"),
+        ("algorithm,run,dataset,accuracy,n_total\nx,1,A,0.5,0\n", "n_total 0 in line 2 must be 1 or more"),
+        ("algorithm,run,dataset,accuracy,n_correct,n_total\nx,1,A,0.5,7,5\n", "n_correct 7 in line 2 must be between 0 and n_total"),
+        ("algorithm,run,dataset,accuracy,n_correct\nx,1,A,0.5,-7\n", "n_correct -7 in line 2 must be between 0 and n_total"),
         ("\x00\x01\x02", "line 1 holds NUL bytes"),
         ("algorithm,run,dataset,epoch,accuracy\nx,1,A,3,0.5\nx,1,A,3,0.5\n", "run 1 on 'A' at epoch 3; one row is allowed"),
         (HEADER + "x,1,A,0.5\nx,1,A,0.5\n", "run 1 on 'A'; one row is allowed"),
@@ -68,6 +74,8 @@ def test_datasets_left_out_are_counted_in_words(tmp_path, capsys, lacking, words
         (["--roles", "nowhere.csv"], "nowhere.csv"),
         (["--datasets", ","], "no accuracy on nothing"),
         (["--metric", "f1"], "--metric f1: not recorded; there are accuracy"),
+        (["--metric", "acuracy"], "not recorded; did you mean accuracy? there are accuracy"),
+        (["--rope", "inf"], "--rope inf is no difference"),
         (["--exclude", "x", "--exclude", "y"], "--exclude leaves no scores"),
         (["--baseline", "z"], "--baseline z: no such algorithm; there are x, y"),
     ],
@@ -78,6 +86,20 @@ def test_options_that_are_refused(tmp_path, capsys, arguments, message):
     assert main.main([str(path), *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err and not captured.out
+
+
+def test_a_dataset_whose_name_holds_a_comma_is_found(tmp_path, capsys):
+    path = tmp_path / "good.csv"
+    path.write_text(GOOD.replace(",BB,", ',"B, 1",'))
+    assert main.main([str(path), "--datasets", "B, 1", "--permutations", "100"]) == 0
+    assert "2 algorithms, 1 dataset." in capsys.readouterr().out
+
+
+def test_a_metric_is_found_whatever_its_case(tmp_path, capsys):
+    path = tmp_path / "good.csv"
+    path.write_text(GOOD)
+    assert main.main([str(path), "--metric", "Accuracy", "--permutations", "100"]) == 0
+    assert "accuracy, mean ± std" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["--question", "all"], ["--ties", "best"], ["--missing", "guess"], ["--paper-mode", "other"], []])
@@ -124,6 +146,19 @@ def test_no_input_is_overwritten(tmp_path, capsys):
     assert "would overwrite the input" in capsys.readouterr().err and table.read_text().startswith("algorithm,dataset,mean\n")
     assert main.main([str(good), "--out", str(good)]) == 2
     assert "is a file; name a directory" in capsys.readouterr().err
+    assert main.main([str(good), "--out", str(good / "out")]) == 2
+    assert f"{good} is a file; name a directory" in capsys.readouterr().err
+    assert main.main([str(good), "--out", ""]) == 2
+    assert "--out is empty; name a directory" in capsys.readouterr().err
+    (tmp_path / "out" / "report.html").mkdir(parents=True)
+    assert main.main([str(good), "--out", str(tmp_path / "out"), "--permutations", "100"]) == 2
+    assert "out cannot be written ([Errno 21] Is a directory: " in capsys.readouterr().err
+
+
+def test_a_pipe_is_refused_since_it_can_be_read_only_once(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert main.main([str(tmp_path / "pipe")]) == 2
+    assert "pipe: a pipe or device can be read only once; save its content to a file" in capsys.readouterr().err
 
 
 def test_two_scales_are_warned_about(tmp_path, capsys):

@@ -50,3 +50,29 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # the other end is closed
         return b""
+
+
+def test_a_reader_that_stops_early_is_no_error(path, monkeypatch, capsys):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main.main([path, "--permutations", "200"]) == 0
+    assert all(line.endswith(" ...") for line in capsys.readouterr().err.splitlines())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
+def test_a_full_disk_is_told(path, monkeypatch, capsys):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main.main([path, "--permutations", "200"]) == 2
+    assert "jaxbed stats: stdout cannot be written ([Errno 28]" in capsys.readouterr().err
+
+
+def test_an_output_that_lacks_letters_and_a_closed_stderr(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with open(tmp_path / "text", "w", encoding="ascii") as plain:
+        monkeypatch.setattr(sys, "stdout", plain)
+        assert main.main([path, "--permutations", "200"]) == 0
+    text = (tmp_path / "text").read_text()
+    assert "mean ? std over runs" in text and " ..." not in text

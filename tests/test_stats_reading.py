@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -52,6 +53,14 @@ def zipped(name: str, text: str) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr(name, text)
+    return content.getvalue()
+
+
+def archived(name: str, text: str) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        (about := tarfile.TarInfo(name)).size = len(text.encode())
+        archive.addfile(about, io.BytesIO(text.encode()))
     return content.getvalue()
 
 
@@ -124,6 +133,10 @@ def test_a_minus_sign_of_unicode_is_one(tmp_path):
         ("<!DOCTYPE html>\n<html></html>\n", "the file is HTML or XML, perhaps a page that says why a download failed"),
         (b"PAR1\x15\x04", "the file is a Parquet file; name it with the ending .parquet"),
         (zipped("[Content_Types].xml", ""), "the file is a workbook of a spreadsheet; save it there as CSV (UTF-8)"),
+        (table() + table().replace("erm", "jtt"), f"line {len(ROWS) + 2} is the header again; delete it, or give joined files one by one"),
+        ("dataset,A,B\ns1,1,2\ndataset, A,B\ns2,1,2\n", "line 3 is the header again"),
+        (gzip.compress(gzip.compress(table().encode())), "the file is compressed twice; unpack it once"),
+        (gzip.compress(archived("inside.csv", table())), "the file is a tar archive; unpack it, and give the files in it: tar -xf "),
         (gzip.compress(table().encode())[:-20], "cannot be unpacked (Compressed file ended before"),
     ],
 )
@@ -155,6 +168,16 @@ def test_the_printed_cure_cures_when_pasted(tmp_path, capsys, name, content, mad
     command = [sys.executable, *shlex.split(shell)[1:]]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
     assert rows(tmp_path / made) == ROWS
+
+
+def test_a_folder_that_is_no_workdir_is_answered_with_what_is_in_it(tmp_path, capsys):
+    path = write(tmp_path, table())
+    code, text = stats(capsys, tmp_path)
+    assert code == 2 and f"{tmp_path} is no workdir (config.json is missing): give what is in it: {path}" in text
+    (tmp_path / "run").mkdir()
+    assert "give a folder of a run, or a CSV of scores" in stats(capsys, tmp_path / "run")[1]
+    write(tmp_path / "run", "{}", "config.json")
+    assert f"give what is in it: {tmp_path}/run" in stats(capsys, tmp_path)[1]
 
 
 # Columns
@@ -236,6 +259,12 @@ def test_wide_tables_are_read_either_way(tmp_path, capsys):
         (WIDE + "s1,0.9,0.8\n", "2 repeated row(s), first accuracy of 'A' run 1 on 's1'"),
         ("dataset,A,comment\ns1,0.5,fine\n", "score 'fine' in line 2 is not a number"),
         ("dataset,size,chance\ns1,100,0.1\n", "column 'algorithm', 'run', 'accuracy' is missing, found dataset, size, chance"),
+        (WIDE.replace(",B C", ",A std"), "column 'A std' looks like the spread of 'A'; delete it, or write the spread behind the score"),
+        ("method,s1,std_s1\nA,1,2\n", "column 'std_s1' looks like the spread of 's1'"),
+        ("method,s1,s2,Mean\nA,1,2,1.5\n", "dataset 'Mean' looks like a summary"),
+        ("dataset,A,B\ns1,1,2\ns2,,\n", "dataset 's2' has no score; delete its row, or add the scores"),
+        ("dataset,A,B\ns1,1,\ns2,2,-\n", "algorithm 'B' has no score; delete its column, or add the scores"),
+        (",s1,s2\nA,1,2\n", "The first column has no name: a wide table calls it algorithm or dataset"),
         ("dataset,A,a\ns1,0.5,0.6\n", "algorithms 'A' and 'a' differ only in case"),
     ],
 )

@@ -120,3 +120,23 @@ def test_heads_are_words(tmp_path, capsys):
     heads = [re.sub("<wbr>", "", head) for head in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)]
     assert {"p, z test, Holm", "P(the first is better)", "pair"} <= set(heads)
     assert not [head for head in heads if re.search(r"\b(p (z|i|j|rope|holm|chi2|f moment)|bayes|i|j|a12)\b", head)]
+
+
+@pytest.mark.parametrize("algorithms", [2, 3])
+def test_no_p_is_quoted_that_takes_datasets_of_one_family_for_separate_evidence(tmp_path, capsys, algorithms):
+    path = write(tmp_path / "scores.csv", apart(algorithms, 7, 9.0), list("xyz")[:algorithms])
+    (tmp_path / "roles.csv").write_text("dataset,family\n" + "".join(f"d{column},shared\n" for column in range(7)))
+    assert main.main([path, "--permutations", "200", "--roles", str(tmp_path / "roles.csv")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Friedman over 1 block: p = 1.000 (exact)" in text and "7 datasets are 1 family (shared: d0, " in text
+    assert "FEW_BLOCKS: 1 family of datasets is few" in text and "with 1 block and" in text
+    assert "PERFECT_AGREEMENT" not in text and "TWO_ALGORITHMS" not in text
+
+
+def test_a_dataset_on_which_all_tie_has_no_statistic(tmp_path, capsys):
+    matrix = apart(2, 3, 5.0)
+    matrix[:, 1] = 50
+    path = write(tmp_path / "scores.csv", matrix, ["x", "y"], noise=0)
+    assert main.main([path, "--question", "these-datasets", "--permutations", "200"]) == 0
+    text = capsys.readouterr().out
+    assert "d1 all tied (1.000)" in text and "nan" not in text

@@ -342,3 +342,56 @@ def test_workdirs_are_identified_by_configuration_and_code(tmp_path, capsys):
     ]
     assert found[0]["code"] == [code, {**code, "source": "ef" * 8}] and found[1]["code"] == []
     assert "ab" * 20 in page and "ef" * 8 in page and found[1]["sha256"] in page
+
+
+def change(path: Path, file: str, **parts: object) -> Path:
+    """The workdir with other parts of one of its JSON files."""
+    place = path / file
+    place.write_text(json.dumps(json.loads(place.read_text()) | parts))
+    return path
+
+
+def test_other_classes_and_other_images_of_one_set_are_told(tmp_path, capsys):
+    paths = [write(tmp_path / name, name, sets=("test", "other")) for name in ("erm", "lff")]
+    assert "MIXED" not in stats(capsys, *paths)[1]
+    change(paths[1], "responses/sets.json", classes=["b", "a"])
+    assert "MIXED" not in stats(capsys, *paths)[1]
+    change(paths[1], "responses/sets.json", classes=["a", "b", "c"])
+    assert 'trained on other data: classes is ["a", "b"] for erm run 0, 1; ["a", "b", "c"] for lff run 0, 1' in stats(capsys, *paths)[1]
+    paths = [write(tmp_path / f"{name} again", name) for name in ("erm", "lff")]
+    for path, cue in zip(paths, (0, 1), strict=True):
+        label = np.arange(10) % 2
+        pd.DataFrame({"name": label, "label": label, "cue": cue}).to_csv(path / "responses" / "test" / "images.csv", index=False)
+        images = metrics.digest(label.astype(str), label, np.full(10, cue))
+        change(path, "responses/sets.json", sets={"test": {"role": "ood", "decision": "argmax", "images": images}})
+    for renamed in ([], ["--rename", "test=tested"]):
+        name = "tested" if renamed else "test"
+        assert (
+            f"MIXED_TEST_IMAGES: {name} has other images, or other labels, for erm run 0, 1 than for lff run 0, 1"
+            in stats(capsys, *paths, *renamed)[1]
+        )
+
+
+@pytest.mark.parametrize("parts", [{"data": None}, {"sets": {"test": []}}, {"sets": ["test"]}])
+def test_a_damaged_description_of_sets_is_named_with_its_cure(tmp_path, capsys, parts):
+    path = change(write(tmp_path / "one", "erm"), "responses/sets.json", **parts)
+    code, text = stats(capsys, path)
+    assert code == 2 and f"{path}/responses/sets.json is damaged" in text and f"delete it, then: jaxbed eval {path}" in text
+
+
+@pytest.mark.parametrize(
+    "arrays", [{"seeds": [0]}, {"alive": [True]}, {"response": np.zeros((2, 10))}, {"response": np.zeros(10, int)}, {"seeds": 0}]
+)
+def test_answers_of_another_form_are_named_with_their_cure(tmp_path, capsys, arrays):
+    path = write(tmp_path / "one", "erm")
+    place = path / "responses" / "test" / "1.npz"
+    np.savez(place, **({"response": np.zeros((2, 10), int), "seeds": [0, 1], "alive": [True, True]} | arrays))
+    code, text = stats(capsys, path)
+    assert code == 2 and f"{place} is damaged (response " in text and f"delete it, then: jaxbed eval {path}" in text
+
+
+@pytest.mark.parametrize(("field", "value"), [("may_change", None), ("may_change", "mesh"), ("init_from", 5)])
+def test_settings_edited_by_hand_are_compared_all_the_same(tmp_path, capsys, field, value):
+    paths = [write(tmp_path / "one", "erm", lr=0.1), write(tmp_path / "two", "erm", seeds=(2, 3), lr=0.2)]
+    code, text = stats(capsys, *(change(path, "config.json", **{field: value}) for path in paths))
+    assert code == 2 and "lr: 0.1 / 0.2" in text

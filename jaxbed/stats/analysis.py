@@ -76,6 +76,7 @@ def analyse(
     frame, failed = failures.apply(frame, options.missing, chance)
     warnings += [_warning("DIVERGED", failures.words(failed, options.missing))] if failed else []
 
+    options = options._replace(metric=records.metric(frame, options.metric))
     wanted = _datasets(frame, options)
     selected = select.apply(frame, options.select, options.metric, wanted, options.ties)
     if options.datasets in ("all", "strict"):
@@ -137,7 +138,7 @@ def analyse(
             f"epochs were cherry-picked on the test scores ({options.select}); the table shows what cannot be reached honestly."
         )
     elif n < 2:
-        results["no_test"] = "there is one algorithm; give the scores of another to compare with."
+        results["no_test"] = "only one algorithm was given; add at least one more to compare."
     else:
         compared = selected[selected["dataset"].isin(whole)]
         compared = compared.assign(value=-compared["value"]) if options.lower else compared
@@ -209,15 +210,14 @@ def _of(frame: "pd.DataFrame", options: Options) -> "pd.DataFrame":
 def _datasets(frame: "pd.DataFrame", options: Options) -> list[str]:
     metric, text = options.metric, options.datasets
     rows = _of(frame, options)
-    if rows.empty:
-        raise ValueError(f"--metric {metric}: not recorded; there are {names.listed(sorted(frame['metric'].unique()))}")
     if text in ("all", "strict"):
         tested = rows.loc[rows["role"] != "val", "dataset"].unique().tolist()
         if not tested:
             raise ValueError(f"{metric} was recorded on validation splits only; evaluate a test set, or name the split with --datasets")
         return tested
     known = rows["dataset"].unique().tolist()
-    return names.find_each(text.split(","), known, f"--datasets {text}: no {metric} on")
+    asked = [text] if names.find(text, known) else text.split(",")  # a name may hold a comma
+    return names.find_each(asked, known, f"--datasets {text}: no {metric} on")
 
 
 def _strict(selected: "pd.DataFrame", trained: dict, findings: list[dict]) -> list[str]:

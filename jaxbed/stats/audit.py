@@ -40,6 +40,7 @@ def audit(
     `sources`: as trained_on.read gives them.
     """
     found = [*scales.impossible(frame), *scales.mixed(selected), *trained_on.mixed(selected, sources)]
+    found += trained_on.other_images(selected, sources)
     found += [*run_counts(selected), *duplicate_runs(selected), *outlier_runs(selected)]
     found += [*diverged(frame), *frozen_runs(frame), *small_groups(frame), *validation_is_test(frame)]
     if last is not None:
@@ -209,7 +210,8 @@ def dependent_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> l
     shared = {name: group for name, group in members.items() if len(group) > 1}
     if shared:
         names = "; ".join(f"{name}: {', '.join(group)}" for name, group in shared.items())
-        text = f"{len(datasets)} datasets are {len(members)} families ({names}): count them as {len(members)} blocks"
+        counted = "1 family" if len(members) == 1 else f"{len(members)} families"
+        text = f"{len(datasets)} datasets are {counted} ({names}), the blocks of the test"
         found.append({"code": "DEPENDENT_BLOCKS", "text": text, "families": shared, "effective": len(members)})
     if len(means) < FEWEST_ALGORITHMS:
         return found
@@ -232,7 +234,8 @@ def few_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> list[di
     blocks = len({families.get(dataset, dataset) for dataset in selected["dataset"].unique()})
     if blocks >= ranks.FEW_BLOCKS:
         return []
-    text = f"{blocks} {'families of datasets' if families else 'datasets'} are few: approximate p-values are rough, use exact ones"
+    one, many = ("family of datasets is", "families of datasets are") if families else ("dataset is", "datasets are")
+    text = f"{blocks} {one if blocks == 1 else many} few: approximate p-values are rough, use exact ones"
     return [{"code": "FEW_BLOCKS", "text": text, "blocks": blocks}]
 
 

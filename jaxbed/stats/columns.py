@@ -1,5 +1,6 @@
 """Which columns of a file are which of `records`: by their names, by synonyms, or as --columns says; wide tables made long."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ SYNONYMS = {
 }
 EXPECTED = ("split",)  # a name of its own right: not worth a note
 GROUPS = ("aligned", "conflicting")
+# what a column of spreads adds to the name of its scores
+SPREADS = re.compile(r"[\s_.(-]*(std|sd|stdev|stddev|std\.? ?(dev|err)|stderr|sem|95 ?% ?ci|ci95|±|\+/?-)[\s_.)-]*")
 SUMMARIES = ("average", "avg", "avg.", "mean", "overall", "total", "rank", "average rank", "mean rank", "avg. rank")
 OTHER_TABLES = ("size", "chance", "trained_on", "mean", "std")  # of roles and of printed tables
 NEEDED = "algorithm,run,dataset,accuracy or algorithm,run,dataset,metric,value"
@@ -62,7 +65,7 @@ def tidy(frame: "pd.DataFrame", asked: dict[str, str], source: str) -> "pd.DataF
     if wide:
         out = _long(frame[header], chosen, wide, source, notes, separator)
     else:
-        _refuse_missing(chosen, header, frame.attrs.get("comment", ""), source)
+        _refuse_missing(chosen, list(frame.columns), frame.attrs.get("comment", ""), source)
         out = frame[list(chosen.values())].set_axis(list(chosen), axis=1)
         if "value" not in chosen:
             out = out.rename(columns={"accuracy": "value"}).assign(metric="accuracy")
@@ -102,14 +105,16 @@ def _named(header: Sequence[str]) -> set[str]:
     return {name for name in SYNONYMS if names.key(name) in keys}
 
 
-def _refuse_missing(chosen: dict[str, str], header: Sequence[str], comment: str, source: str) -> None:
+def _refuse_missing(chosen: dict[str, str], given: Sequence[str], comment: str, source: str) -> None:
     needed = ["algorithm", "run", "dataset", *(["metric", "value"] if {"metric", "value"} & set(chosen) else ["accuracy"])]
     missing = [name for name in needed if name not in chosen]
     if missing:
+        unnamed = delimited.UNNAMED in given and not {"algorithm", "dataset"} & set(chosen)
+        first = "" if not unnamed else ". The first column has no name: a wide table calls it algorithm or dataset"
         hint = f". The comment {names.quoted(comment)} is not read as names: delete its #, if it has them" if comment else ""
         raise ValueError(
-            f"{source}: column {', '.join(map(repr, missing))} is missing, found {names.listed(header)}; needed are {NEEDED}. "
-            f"If the file has it by another name: --columns {missing[0]}=NAME{hint}"
+            f"{source}: column {', '.join(map(repr, missing))} is missing, found {names.listed(given)}; needed are {NEEDED}. "
+            f"If the file has it by another name: --columns {missing[0]}=NAME{first}{hint}"
         )
 
 
@@ -129,7 +134,8 @@ def _wide(chosen: dict[str, str], header: Sequence[str]) -> str:
     plain = not {"accuracy", "value", "metric", others.get(first)} & set(chosen)
     scores = [name for name in header if name not in chosen.values()]
     known = {names.key(name) for name in OTHER_TABLES} & set(map(names.key, scores))
-    return others[first] if first in others and plain and scores and not known else ""
+    other_table = known and not (known == {"mean"} and len(scores) > 1)  # a mean beside scores is a summary of them
+    return others[first] if first in others and plain and scores and not other_table else ""
 
 
 def _long(frame: "pd.DataFrame", chosen: dict[str, str], across: str, source: str, notes: list[str], separator: str) -> "pd.DataFrame":
@@ -141,6 +147,10 @@ def _long(frame: "pd.DataFrame", chosen: dict[str, str], across: str, source: st
     for kind, given in ((across, scores), (down, frame[chosen[down]])):
         if found := [str(name) for name in given if names.key(names.clean(str(name))) in summaries]:
             raise ValueError(f"{source}: {kind} {names.quoted(found[0])} looks like a summary of the others; delete it from the table")
+    for own, name in itertools.permutations(scores, 2):
+        if own in name and SPREADS.fullmatch(name.replace(own, "", 1).lower()):
+            hint = "delete it, or write the spread behind the score, as 50.5 ± 0.3; if it holds scores, give it another name"
+            raise ValueError(f"{source}: column {names.quoted(name)} looks like the spread of {names.quoted(own)}; {hint}")
     same = frame[list(chosen.values())].set_axis(list(chosen), axis=1)
     out = pd.concat([same.assign(**{across: str(name), "metric": "accuracy", "value": frame[name]}) for name in scores])
     layout = f"a wide table, one row per {down}, one column per {across} ({names.listed(scores)})"
@@ -148,5 +158,9 @@ def _long(frame: "pd.DataFrame", chosen: dict[str, str], across: str, source: st
         out["value"] = numbers.read(out["value"], "value", source, notes, label="score", separator=separator)
     except ValueError as error:
         raise ValueError(f"{error}. Without the columns {NEEDED} the file is read as {layout}; --columns names columns") from error
+    for kind, lines in ((across, "column"), (down, "row")):
+        scored = out["value"].notna().groupby(out[kind], sort=False).any()
+        if not scored.all():
+            raise ValueError(f"{source}: {kind} {names.quoted(scored.idxmin())} has no score; delete its {lines}, or add the scores")
     notes.insert(0, f"read as {layout}" + ("" if "run" in chosen else "; its scores are run 1 of each"))
     return (out if "run" in chosen else out.assign(run=1))[out["value"].notna()]

@@ -83,6 +83,8 @@ def _columns(reader: Iterator[list[str]], header: list[str], path: Path) -> tupl
     for row in reader:
         if not any(row):
             continue
+        if row[0].strip() == header[0] and [name.strip() for name in row] == header:
+            raise ValueError(f"{path}: line {reader.line_num} is the header again; delete it, or give joined files one by one")
         if len(row) != width:
             if len(row) < width or any(row[width:]):
                 text = ",".join(row)
@@ -122,6 +124,10 @@ def _open(path: Path) -> TextIO:
         start = file.read(1000)
     if start.startswith(b"PK"):
         raise ValueError(f"{path}: {_packed(path, start)}")
+    if any(start.startswith(mark) for mark in COMPRESSED):
+        raise ValueError(f"{path}: the file is compressed twice; unpack it once")
+    if start[257:262] == b"ustar":
+        raise ValueError(f"{path}: the file is a tar archive; unpack it, and give the files in it: tar -xf {shlex.quote(str(path))}")
     for mark, what in FOREIGN.items():
         if start.lstrip().startswith(mark):
             raise ValueError(f"{path}: the file is {what.format(path=shlex.quote(str(path)))}")

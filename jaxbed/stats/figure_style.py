@@ -9,7 +9,8 @@ Source of the colours: Okabe and Ito, "Color universal design", 2008.
 import contextlib
 import math
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,11 +56,22 @@ STYLE = {
 }
 
 
-def style() -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def style() -> Iterator[None]:
     """In which figures are made and written; the reader's own settings do not matter."""
     import matplotlib.style
 
-    return matplotlib.style.context(STYLE, after_reset=True)
+    with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # told once, see `lacking`
+        yield
+
+
+def lacking(names: Iterable[str]) -> list[str]:
+    """The letters, sorted, that the font of the figures does not have and shows as boxes."""
+    from matplotlib import font_manager
+
+    known = font_manager.get_font(font_manager.findfont(STYLE["font.family"])).get_charmap()
+    return sorted({letter for name in names for letter in name if ord(letter) not in known})
 
 
 def single(width: float, height: float) -> "tuple[Figure, Axes]":

@@ -93,6 +93,7 @@ def _renamed(part: records.Part, new: dict[str, dict[str, str]]) -> records.Part
         "algorithm": algorithms.get(part.source["algorithm"], part.source["algorithm"]),
         "runs": [[algorithms.get(name, name), run] for name, run in part.source["runs"]],
         "datasets": [new["dataset"].get(name, name) for name in part.source["datasets"]],
+        "sets": {new["dataset"].get(name, name): facts for name, facts in part.source["sets"].items()},
         "renamed": {kind: {new: old for old, new in mapping.items()} for kind, mapping in both.items()},
     }
     return records.Part(part.path, frame, source)

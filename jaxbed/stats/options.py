@@ -50,7 +50,7 @@ def check(options: Options) -> None:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: allowed are {listed}")
     if not 0 < options.alpha < 1:
         raise ValueError(f"--alpha {options.alpha:g} is no error rate; give a number between 0 and 1, e.g. 0.05")
-    if options.rope is not None and not options.rope >= 0:
+    if options.rope is not None and not 0 <= options.rope < float("inf"):
         raise ValueError(f"--rope {options.rope:g} is no difference; give 0 or more, in the unit of the metric")
     if options.permutations < 100:
         raise ValueError(f"--permutations {options.permutations}: p could not fall below 1/{options.permutations + 1}; give at least 100")

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
     """Shows the records of `jaxbed.stats` within."""
+    if sys.stderr is None:  # closed
+        yield
+        return
     log = logging.getLogger("jaxbed.stats")
     before, on_terminal = log.level, sys.stderr.isatty()
     with _status() if on_terminal else contextlib.nullcontext(_line) as show:

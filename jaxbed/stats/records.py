@@ -56,9 +56,15 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
     """
     path = Path(path)
     if path.is_dir():
-        frame, source = trained_on.read(path)
+        try:
+            frame, source = trained_on.read(path)
+        except FileNotFoundError:
+            _refuse_no_workdir(path)
+            raise
         frame.attrs["notes"] = source["notes"]
         return Part(path, check(frame, str(path)), source)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: a pipe or device can be read only once; save its content to a file, and give that")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file or directory; give a jaxbed workdir or a CSV of scores")
     if path.suffix.lower() in (".parquet", ".pq"):
@@ -66,6 +72,14 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
     else:
         frame = delimited.read(path)
     return Part(path, check(columns.tidy(frame, asked or {}, str(path)), str(path)), None)
+
+
+def _refuse_no_workdir(path: Path) -> None:
+    """A folder without anything of a run is no damaged workdir: its cure is another path."""
+    if not any((path / name).exists() for name in ("config.json", "responses", "checkpoints", "log.jsonl")):
+        inside = sorted({str(place.parent) for place in path.glob("*/config.json")}) or sorted(map(str, path.glob("*.csv*")))
+        cure = f"give what is in it: {names.listed(inside, most=400)}" if inside else "give a folder of a run, or a CSV of scores"
+        raise FileNotFoundError(f"{path} is no workdir (config.json is missing): {cure}")
 
 
 def join(parts: Sequence[Part]) -> "pd.DataFrame":
@@ -114,9 +128,9 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
 def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     """The frame with the columns COLUMNS and their types, optional columns filled in; `source` names it in messages.
 
-    Raises ValueError for a missing column, an empty name, a run that is no whole number below 2^53, a dataset named algorithm, a value
-    that is no number or not finite although its status is 'ok', an unknown role or status, a repeated row, one dataset in two roles or
-    families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
+    Raises ValueError for a missing column, an empty name, a run that is no whole number below 2^53, an impossible epoch or count, a dataset
+    named algorithm, a value that is no number or not finite although its status is 'ok', an unknown role or status, a repeated row, one
+    dataset in two roles or families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
     """
     import pandas as pd
 
@@ -159,6 +173,14 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
         given = f"{headers.get('run', 'run')} {names.quoted(frame['run'][~whole].iloc[0])} in {_first(~whole)}"
         raise ValueError(f"{source}: {given} is not a whole number (below 2^53); number the runs from 1")
     out["run"] = out["run"].astype("int64")
+    most = out["n_total"].fillna(MOST_RUNS)
+    for name, least, largest, allowed in (
+        ("epoch", 0, MOST_RUNS, "0 or more"), ("n_total", 1, MOST_RUNS, "1 or more"), ("n_correct", 0, most, "between 0 and n_total")
+    ):  # fmt: skip
+        strange = out[name].notna() & ~out[name].between(least, largest)
+        if strange.any():
+            given = f"{headers.get(name, name)} {out[name][strange].iloc[0]:g} in {_first(strange)}"
+            raise ValueError(f"{source}: {given} must be {allowed}; correct it, or leave the cell empty where it is not known")
     bad = (out["status"] == "ok") & ~out["value"].abs().lt(float("inf"))
     if bad.any():
         row = out[bad].iloc[0]
@@ -266,3 +288,12 @@ def exclude(frame: "pd.DataFrame", texts: Sequence[str]) -> "tuple[pd.DataFrame,
     if frame.empty:
         raise ValueError("--exclude leaves no scores; keep at least one algorithm")
     return frame, left_out
+
+
+def metric(frame: "pd.DataFrame", asked: str) -> str:
+    """The metric of the records that is meant. Raises ValueError where none is."""
+    known = sorted(frame["metric"].unique())
+    found = names.find(asked, known)
+    if found is None:
+        raise ValueError(f"--metric {names.cut(asked)}: not recorded; {names.choice(asked, known)}")
+    return found

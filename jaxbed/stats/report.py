@@ -44,7 +44,8 @@ def tests_text(analysis: "Analysis") -> list[str]:
     if results["question"] == "these-datasets" and results["these_datasets"]:
         table = results["these_datasets"]["datasets"]
         p = [tables.format_p(p, least=least) for p, least in zip(table["p_holm"], tables.least(table, "p_holm"), strict=True)]
-        found = [f"{row.dataset} {row.statistic:.1f} ({text})" for row, text in zip(table.itertuples(), p, strict=True)]
+        values = ["all tied" if value != value else f"{value:.1f}" for value in table["statistic"]]
+        found = [f"{name} {value} ({text})" for name, value, text in zip(table["dataset"], values, p, strict=True)]
         parts.append(_wrap(f"{table['test'].iloc[0]} on each dataset (p by permutation, Holm): {', '.join(found)}"))
     elif results["friedman"]:
         order = sorted(results["friedman"]["mean_ranks"].items(), key=lambda item: (item[1], item[0]))
@@ -61,7 +62,7 @@ def friedman_text(result: dict) -> str:
     p = f"{tables.p_equals(result['p'], least=result['p_least'])} ({result['p_method']})"
     if result["tie_correction"] == 0:
         return "Friedman: all algorithms tie everywhere, p = 1: no difference."
-    text = f"Friedman over {result['blocks']} blocks: {p}; Kendall's W = {result['kendall_w']:.3f}."
+    text = f"Friedman over {result['blocks']} block{'s' * (result['blocks'] > 1)}: {p}; Kendall's W = {result['kendall_w']:.3f}."
     if result["families"]:
         return f"{text} Approximate p-values are withheld: they would take the datasets of a family for separate evidence."
     if result["blocks"] < ranks.FEW_BLOCKS:

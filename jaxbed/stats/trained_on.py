@@ -32,7 +32,10 @@ def read(path: Path) -> "tuple[pd.DataFrame, dict]":
     """
     from jaxbed import metrics  # here, so that a table of scores needs nothing of the training side
 
-    config, about = _json(path / "config.json", "name"), _json(path / "responses" / "sets.json", "sets")
+    place = path / "responses" / "sets.json"
+    config, about = _json(path / "config.json", "name"), _json(place, "sets")
+    if about is not None and not all(isinstance(part, dict) for part in (about.get("data"), about["sets"], *_values(about["sets"]))):
+        raise ValueError(f"{place} is damaged (what it tells of the data or of a set is no object): {_cure(place)}")
     if about is None and config and config.get("sweep"):
         variants = sorted(str(place.parent.parent) for place in path.glob("*/responses/sets.json"))
         cure = f"give the folders of its variants: {' '.join(variants)}" if variants else f"run: jaxbed eval {path}"
@@ -40,7 +43,6 @@ def read(path: Path) -> "tuple[pd.DataFrame, dict]":
     try:
         frame = metrics.scores(path)
     except KeyError as error:
-        place = path / "responses" / "sets.json"
         raise ValueError(f"{place} is damaged ({error} is missing): {_cure(place)}") from error
     config, about = config or {}, about or {}
     strays = metrics.strays(path) if about else []
@@ -51,7 +53,7 @@ def read(path: Path) -> "tuple[pd.DataFrame, dict]":
         "algorithm": frame["algorithm"].iloc[0] if len(frame) else "",
         "runs": [list(run) for run in runs],
         "datasets": frame.loc[frame["role"] != "val", "dataset"].unique().tolist(),
-        "data": about.get("data", {}),
+        "data": about.get("data", {}) | ({"classes": sorted(map(str, about["classes"]))} if about.get("classes") else {}),
         "sets": about.get("sets", {}),
         "settings": config,
         "notes": notes,
@@ -95,11 +97,15 @@ def _differences(one: dict, other: dict) -> list[str]:
 
 def _origin(config: dict) -> dict | None:
     """The settings of the workdir that a run started from, with the epoch; None where it started from none that is there."""
-    asked = config.get("init_from") or ""
+    asked = str(config.get("init_from") or "")
     folder, _, epoch = asked.rpartition(":")
     place = Path(folder) if epoch.isdigit() else Path(asked)
     origin = _json(place / "config.json", "name") if asked else None
     return origin and {**origin, "epoch": epoch if epoch.isdigit() else "last"}
+
+
+def _values(tree: object) -> list:
+    return list(tree.values()) if isinstance(tree, dict) else []
 
 
 def _decisions(source: Mapping, shared: Iterable[str]) -> dict:
@@ -142,20 +148,38 @@ def mixed(selected: "pd.DataFrame", sources: Iterable[Mapping]) -> list[dict]:
     differ: dict[tuple, list[str]] = {}
     for dataset, rows in selected.groupby("dataset", sort=False):
         runs = [run for run in zip(rows["algorithm"], rows["run"], strict=True) if known.get(run)]
-        names = {known[run].get("name") for run in runs}
-        facts = ["name"] if len(names) > 1 else dict.fromkeys(fact for run in runs for fact in known[run] if fact not in NOT_TRAINING)
+        called = {known[run].get("name") for run in runs}
+        facts = ["name"] if len(called) > 1 else dict.fromkeys(fact for run in runs for fact in known[run] if fact not in NOT_TRAINING)
         for fact in facts:
-            values: dict[str, list[tuple]] = {}
-            for run in runs:
-                values.setdefault(json.dumps(known[run][fact]) if fact in known[run] else "not told", []).append(run)
+            values = _by_value(runs, {run: json.dumps(known[run][fact]) if fact in known[run] else "not told" for run in runs})
             if len(values) > 1:
                 differ.setdefault((fact, tuple((value, tuple(own)) for value, own in values.items())), []).append(dataset)
     found = []
     for (fact, values), datasets in differ.items():
-        parts = [f"{value} for {_runs(own)}" for value, own in values]
+        parts = [f"{names.cut(value)} for {_runs(own)}" for value, own in values]
         text = f"runs compared on {printed.listed(datasets)} were trained on other data: {fact} is {'; '.join(parts)}"
         facts = {"fact": fact, "values": {value: [list(map(_plain, run)) for run in own] for value, own in values}}
         found.append({"code": "MIXED_TRAINING_DATA", "text": text, "datasets": datasets, **facts})
+    return found
+
+
+def other_images(selected: "pd.DataFrame", sources: Iterable[Mapping]) -> list[dict]:
+    """MIXED_TEST_IMAGES: datasets on which the runs of two workdirs answered other images, or with other labels or cues."""
+    known = {(*run, name): facts.get("images") for source in sources for run in source["runs"] for name, facts in source["sets"].items()}
+    found = []
+    for dataset, rows in selected.groupby("dataset", sort=False):
+        runs = [run for run in zip(rows["algorithm"], rows["run"], strict=True) if known.get((*run, dataset))]
+        values = _by_value(runs, {run: known[*run, dataset] for run in runs})
+        if len(values) > 1:
+            text = f"{dataset} has other images, or other labels, for {' than for '.join(map(_runs, values.values()))}"
+            found.append({"code": "MIXED_TEST_IMAGES", "text": text, "dataset": dataset})
+    return found
+
+
+def _by_value(runs: Iterable[tuple], value: Mapping[tuple, str]) -> dict[str, list[tuple]]:
+    found: dict[str, list[tuple]] = {}
+    for run in runs:
+        found.setdefault(value[run], []).append(run)
     return found
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MOST = 6  # pairs named in a sentence
 CURES = {
     "ALL_TIED": "Look whether the scores are what they should be.",
-    "APPROX": "Quote the permutation p, not that of F or chi2.",
+    "APPROX": "Quote the exact or permutation p, not that of F or chi2.",
     "CHERRY_PICKED": "Select by best_val or last for anything that is to be tested.",
     "DEPENDENT_BLOCKS": "Where datasets share images, name their family in --roles: the test then counts families.",
     "DIVERGED": "Report their number; compare --missing drop with --missing floor.",
@@ -32,6 +32,7 @@ CURES = {
     "MISFIT": "Judge the pairs by the signed-rank posterior.",
     "MISSING": "Measure them, or leave out that dataset or that run.",
     "MIXED_SCALES": "Convert the scores to one scale.",
+    "MIXED_TEST_IMAGES": "Evaluate all on the same images: jaxbed eval on each workdir with one data folder.",
     "MIXED_TRAINING_DATA": "Compare runs on one training set: leave the others out, or train them on it.",
     "NOT_CONVERGED": "Try another --seed; do not use these results if it says so again.",
     "ONE_BLOCK": "Add datasets, or ask --question these-datasets.",
@@ -171,7 +172,7 @@ def _skillings_mack(results: dict) -> list[str]:
     if found is None:
         return []
     p = tables.p_equals(found["p"], found["p_least"])
-    return [f"With the incomplete datasets too: Skillings-Mack {found['statistic']:.2f}, {p} ({found['n_datasets']} datasets)."]
+    return [f"With the incomplete datasets too: Skillings-Mack {found['statistic']:.2f}, {p} ({_count(found['n_datasets'], 'dataset')})."]
 
 
 def _against(claimed: dict, table: "pd.DataFrame", column: str, baseline: str, alpha: float, where: str) -> list[str]:
