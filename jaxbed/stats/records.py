@@ -78,7 +78,8 @@ def _refuse_no_workdir(path: Path) -> None:
     """A folder without anything of a run is no damaged workdir: its cure is another path."""
     if not any((path / name).exists() for name in ("config.json", "responses", "checkpoints", "log.jsonl")):
         inside = sorted({str(place.parent) for place in path.glob("*/config.json")}) or sorted(map(str, path.glob("*.csv*")))
-        cure = f"give what is in it: {names.listed(inside, most=400)}" if inside else "give a folder of a run, or a CSV of scores"
+        there = f"give what is in it: {' '.join(inside[:5])}{' ...' * (len(inside) > 5)}"  # whole paths, to be pasted
+        cure = there if inside else "give a folder of a run, or a CSV of scores"
         raise FileNotFoundError(f"{path} is no workdir (config.json is missing): {cure}")
 
 
