@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 import shlex
 from pathlib import Path
 
