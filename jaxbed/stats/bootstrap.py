@@ -4,7 +4,8 @@ With the datasets kept, the answer is for these datasets (would other seeds say 
 for other datasets of this kind. Never resample epochs: those of one run are not independent, and intervals become far too narrow.
 
 Percentile intervals are for ranks, F and IQM. For means use the t interval: with 3 runs a nominal 95 % percentile interval of a mean holds
-the truth in 74 % of cases (10 runs: 88 %), because r runs allow only C(2r-1, r) resamples. COVERAGE tells how the others fare.
+the truth in 74 % of cases (10 runs: 88 %), because r runs allow only C(2r-1, r) resamples. COVERAGE tells how the others fare
+(`python scripts/stats_calibration.py coverage`).
 
 Sources: Efron 1979; Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021 (IQM).
 """
