@@ -4,6 +4,9 @@ import argparse
 import dataclasses
 import pathlib
 import sys
+from typing import NoReturn
+
+from jaxbed import ending
 
 USAGE = """usage: jaxbed COMMAND ...
 
@@ -18,13 +21,11 @@ def main() -> int:
     command, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
     sys.path.insert(0, "")  # as `python -m` does: configs import their neighbours, runs their users' own methods
     if command == "train":
-        from absl import app
-
         from jaxbed import main as whole
 
-        app.run(whole.main, argv=[f"{sys.argv[0]} train", *rest], flags_parser=whole.parse)
+        return ending.of(lambda: whole.main(rest))
     if command == "eval":
-        return evaluate(rest)
+        return ending.of(lambda: evaluate(rest))
     if command == "sweep":
         from jaxbed import sweep
 
@@ -46,16 +47,17 @@ def evaluate(argv: list[str]) -> int:
     from jaxbed.log import Log
 
     parallel.keep_compilations()
-    try:
-        cfg = config.load(arguments.workdir)
-        parallel.use_cores(cfg.seeds, cfg.mesh)
-        here = dataclasses.replace(cfg, mesh=parallel.fitting(cfg.mesh))
-        status = evaluate.evaluate(here, variants.open_all(cfg), arguments.workdir, Log(arguments.workdir), arguments.watch)
-    except (ValueError, OSError) as error:
-        print(f"jaxbed: {error}", file=sys.stderr)
-        return 2
+    cfg = config.load(arguments.workdir)
+    parallel.use_cores(cfg.seeds, cfg.mesh)
+    here = dataclasses.replace(cfg, mesh=parallel.fitting(cfg.mesh))
+    status = evaluate.evaluate(here, variants.open_all(cfg), arguments.workdir, Log(arguments.workdir), arguments.watch)
     return 128 + status if status else 0
 
 
+def command() -> NoReturn:
+    """The console's `jaxbed`."""
+    ending.leave(ending.of(main))
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -7,27 +7,28 @@ import contextlib
 import dataclasses
 import importlib
 import json
-import math
 import os
 import pathlib
 import re
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from jaxbed import values
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, differences, free
+from jaxbed.stats import names
+from jaxbed.values import Count, NotNegative, Range, Whole
 
 
 @dataclasses.dataclass
 class Eval:
-    batch_size: int = 256
+    batch_size: Count = 256
     sets: tuple[str, ...] = ()  # names of evaluation sets; empty: all that the data set has
 
 
 @dataclasses.dataclass
 class Save:
-    resume_every_minutes: float = 10.0  # the whole state, between epochs and within them; 0: after every epoch
+    resume_every_minutes: NotNegative = 10.0  # the whole state, between epochs and within them; 0: after every epoch
 
 
 @dataclasses.dataclass
@@ -45,10 +46,10 @@ class Train:
     net: Any  # Config of a module in jaxbed.models
     data: Any  # Config of a module in jaxbed.data
     optim: Optim = dataclasses.field(default_factory=Optim)
-    epochs: int = 10  # 0: nothing is trained, and what init_from gives is evaluated as epoch 0
-    batch_size: int = 64
-    seeds: int = 3  # how many
-    first_seed: int = 0  # they are first_seed, first_seed + 1, ...
+    epochs: Whole = 10  # 0: nothing is trained, and what init_from gives is evaluated as epoch 0
+    batch_size: Count = 64
+    seeds: Annotated[int, Range(1, 2**20)] = 3  # how many
+    first_seed: Whole = 0  # they are first_seed, first_seed + 1, ...
     sweep: tuple[str, ...] = ()  # e.g. ("optim.lr=0.1,0.01",): all seeds at every value, in one array; see `variants`
     init_from: str = ""  # WORKDIR:EPOCH of a run with the same networks and seeds, or a file of weights, see `initial`
     shared_order: bool = False  # all seeds see the batches of the first: dependent runs, error bars too small
@@ -60,46 +61,43 @@ class Train:
 
 def check(cfg: Train) -> None:
     """Raises ValueError for values that no run can have."""
-    if cfg.epochs < 0 or (cfg.epochs == 0 and not cfg.init_from):
+    values.check(cfg)
+    if cfg.epochs == 0 and not cfg.init_from:
         raise ValueError(f"epochs = {cfg.epochs}: must be at least 1, or 0 to evaluate the weights that init_from names")
-    for name in ("batch_size", "seeds"):
-        if getattr(cfg, name) < 1:
-            raise ValueError(f"{name} = {getattr(cfg, name)}: must be at least 1")
-    if cfg.eval.batch_size < 1:
-        raise ValueError(f"eval.batch_size = {cfg.eval.batch_size}: must be at least 1")
-    if not 0 <= cfg.first_seed <= 2**31 - cfg.seeds:
-        raise ValueError(f"first_seed = {cfg.first_seed}: must be from 0 to {2**31 - cfg.seeds}")
-    if not 0 <= cfg.save.resume_every_minutes < math.inf:
-        raise ValueError(f"save.resume_every_minutes = {cfg.save.resume_every_minutes}: must be 0 or more")
-    cfg.optim.check()
-    for field, value in _numbers(cfg):
-        if not math.isfinite(value):
-            raise ValueError(f"{field} = {value}: must be a finite number")
-    if not cfg.name:
-        raise ValueError("name is empty: tables need the algorithm's name")
-
-
-def _numbers(cfg: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers of a configuration, with the names of their fields."""
-    if dataclasses.is_dataclass(cfg):
-        for field in dataclasses.fields(cfg):
-            yield from _numbers(getattr(cfg, field.name), f"{path}.{field.name}".lstrip("."))
-    elif isinstance(cfg, tuple | list):
-        for value in cfg:
-            yield from _numbers(value, path)
-    elif isinstance(cfg, float):
-        yield path, cfg
+    if cfg.first_seed > values.LARGEST - cfg.seeds:
+        raise ValueError(f"first_seed = {cfg.first_seed}: must be from 0 to {values.LARGEST - cfg.seeds}, for {cfg.seeds} seeds")
+    if fault := names.fault(cfg.name) or ("" if names.clean(cfg.name) else "is blank"):
+        raise ValueError(f"name = {names.quoted(cfg.name)} {fault}: it is the algorithm's name in every table")
 
 
 def look_up(cfg: Any, field: str, asked: str) -> Any:
     """What a field, such as "optim.lr", holds. ValueError that begins with `asked` and names the fields there are where cfg lacks it."""
-    holder = cfg
+    holder, path = cfg, ""
     for name in field.split("."):
-        known = [f.name for f in dataclasses.fields(holder)] if dataclasses.is_dataclass(holder) else []
-        if name not in known:
-            raise ValueError(f"{asked}: no field {name!r} among {', '.join(known) or 'those of a single value'}")
-        holder = getattr(holder, name)
+        if not dataclasses.is_dataclass(holder):
+            raise ValueError(f"{asked}: {path} is a single value, {holder!r}, and has no field {name!r}")
+        if name not in (known := [each.name for each in dataclasses.fields(holder)]):
+            raise ValueError(f"{asked}: no field {name!r} among {', '.join(known)}")
+        holder, path = getattr(holder, name), f"{path}.{name}".lstrip(".")
     return holder
+
+
+def hint(cfg: Any, field: str) -> Any:
+    """The type of a field that is there, see `values`."""
+    holder, _, name = field.rpartition(".")
+    return values.hints(type(look_up(cfg, holder, field) if holder else cfg)).get(name, Any)
+
+
+def from_word(cfg: Any, field: str, word: str, asked: str) -> Any:
+    """The value that a word of the command line gives a field.
+
+    Raises ValueError, which begins with `asked`, where there is no such field, where it is no single value, or is of another kind.
+    """
+    now = look_up(cfg, field, asked)
+    if dataclasses.is_dataclass(now):
+        inner = ", ".join(f"{field}.{each.name}" for each in dataclasses.fields(now))
+        raise ValueError(f"{asked}: name one of its fields, {inner}; another {type(now).__name__} is chosen in the file")
+    return values.from_word(asked, field, word, hint(cfg, field), now)
 
 
 def overridden(cfg: Train) -> list[str]:

@@ -213,7 +213,7 @@ def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[st
 
 def blocks(seeds: parallel.Seeds, images: list[np.ndarray | stream.Images], batch_size: int) -> Callable[[], Iterable[jax.Array]]:
     """All images of one shape in blocks [steps, B, H, W, C] uint8: read for each call where they are streamed, else on the devices."""
-    batch = -(-batch_size // seeds.columns) * seeds.columns  # a multiple of the devices that share it
+    batch = -(-min(batch_size, sum(map(len, images))) // seeds.columns) * seeds.columns  # a multiple of the devices that share it
     if isinstance(images[0], stream.Images):
         return functools.partial(_read, seeds, stream.join(images), batch)
     steps = -(-sum(len(array) for array in images) // batch)

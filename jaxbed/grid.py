@@ -1,7 +1,6 @@
 """Grids of `jaxbed sweep`: which fields take which values, and how a setting is written down."""
 
 import ast
-import dataclasses
 import re
 from typing import Any
 
@@ -24,26 +23,20 @@ def parse(texts: list[str], cfg: Train) -> Stage:
         words = re.split(r",(?![^()]*\))", listed)  # not within a tuple
         if not equals or field in stage or "" in words or len({value(word) for word in words}) < len(words):
             raise ValueError(f"--grid {text}: write FIELD=VALUE,VALUE, each field and value once, e.g. optim.lr=1e-1,1e-2")
-        now = look_up(field, cfg)
-        if isinstance(now, int | float) and not all(isinstance(value(word), int | float) for word in words):
-            raise ValueError(f"--grid {text}: {field} holds a number, now {now}")
-        if isinstance(now, tuple) and not all(isinstance(value(word), tuple) for word in words):
-            raise ValueError(f"--grid {text}: {field} holds several values, now {now}; write each choice in brackets, as (1,),(1,2)")
+        refuse_fixed(field, cfg)
+        for word in words:
+            config.from_word(cfg, field, word, f"--grid {text}")
         stage[field] = words
     return stage
 
 
-def look_up(field: str, cfg: Train) -> Any:
-    """What a field that can be tuned holds."""
+def refuse_fixed(field: str, cfg: Train) -> None:
+    """Raises ValueError for a field that is not tuned."""
     part, _, rest = field.partition(".")
     if field in FIXED:
         raise ValueError(f"--grid {field}: {', '.join(FIXED)} are not tuned; see --seeds and --trials")
     if part == "data" and rest in getattr(cfg.data, "varies", ()):
         raise ValueError(f"--grid {field}: that is the data. To tune on each by itself give --config.sweep='(\"{field}=...\",)'")
-    holder = config.look_up(cfg, field, f"--grid {field}")
-    if dataclasses.is_dataclass(holder):
-        raise ValueError(f"--grid {field}: name one of its fields, {', '.join(f.name for f in dataclasses.fields(holder))}")
-    return holder
 
 
 def value(word: str) -> Any:

@@ -1,16 +1,17 @@
 """Groups of images, which some methods balance or compare: by label and bias, or by label alone."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from jaxbed.method import Sampling
 
+Kind = Literal["aligned", "cells", "classes"]
 KINDS = {"aligned": lambda classes: 2 * classes, "cells": lambda classes: classes**2, "classes": lambda classes: classes}
 
 
-def reads_bias(kind: str) -> bool | str:
+def reads_bias(kind: Kind) -> bool | str:
     """What a method with groups of this kind reads of the bias, see `jaxbed.method`."""
     return {"aligned": "agreement", "classes": False}.get(kind, True)
 
@@ -24,12 +25,8 @@ class Groups:
     classes: each label, whatever the bias.
     """
 
-    kind: str
+    kind: Kind
     classes: int
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"method.groups = {self.kind!r} is not one of {', '.join(KINDS)}")
 
     @property
     def number(self) -> int:

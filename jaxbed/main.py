@@ -3,77 +3,31 @@
 python -m jaxbed.main --config=configs/sagnet.py [--workdir=DIR] [--config.seeds=10 --config.optim.lr=0.05 ...]
 """
 
-import contextlib
-import pathlib
 import sys
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from absl import app, flags
-from ml_collections import config_flags
+from jaxbed import ending
 
-from jaxbed import config
+if TYPE_CHECKING:
+    import pathlib
 
-CONFIG = config_flags.DEFINE_config_file(
-    "config", help_string="Python file with get_config(); FILE.py:DATASET picks the data set.", lock_config=True
-)
-WORKDIR = flags.DEFINE_string("workdir", None, "Where the run is kept. Default: runs/<config file>-<data set>. The same command resumes.")
+    from jaxbed.config import Train
 
 
-@contextlib.contextmanager
-def named_fields(argv: list[str]) -> Iterator[None]:
-    """Within it, parsing a command line with a field that the configuration lacks raises ValueError, which names those that it has.
+def main(words: list[str]) -> int:
+    """Does what the words of a command line ask for; returns the exit code."""
+    from jaxbed import command_line, parallel
 
-    A configuration finds modules beside it and beside its folder (`configs.common`), wherever the command is called.
-    """
-    for word in argv:
-        if word.startswith("--config=") and ".py" in word:
-            folder = pathlib.Path(word.removeprefix("--config=")).absolute().parent
-            sys.path += [str(folder), str(folder.parent)]
-    try:
-        yield
-    except KeyError:  # ml_collections'
-        values, alone = flags.FlagValues(), [word for word in argv if not word.startswith("--config.")]
-        found = config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=alone)
-        values(alone, known_only=True)
-        for word in argv:
-            if word.startswith("--config."):
-                config.look_up(found.value, word.removeprefix("--config.").partition("=")[0], word)
-        raise
+    asked = command_line.parse(words)
+    if asked is None:
+        return 0
+    parallel.use_cores(asked.cfg.seeds, asked.cfg.mesh)
+    return run(asked.cfg, asked.workdir)
 
 
-def parse(argv: list[str]) -> list[str]:
-    """The command line's flags; returns the other words. What cannot be is told, and ends the program."""
-    try:
-        with named_fields(argv):
-            return app.parse_flags_with_usage(argv)
-    except ValueError as error:
-        print(f"jaxbed: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected {' '.join(argv[1:])}: settings are given as --config.NAME=VALUE")
-    if CONFIG.value is None:
-        raise app.UsageError("--config=FILE.py is missing, for example --config=configs/erm.py")
-    from jaxbed import parallel
-
-    try:
-        parallel.use_cores(CONFIG.value.seeds, CONFIG.value.mesh)
-        sys.exit(run(CONFIG.value, pathlib.Path(WORKDIR.value or default_workdir(CONFIG.value))))
-    except (ValueError, OSError) as error:
-        print(f"jaxbed: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def default_workdir(cfg: config.Train) -> str:
-    stem = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]).split(":")[0]).stem
-    return f"runs/{stem}-{type(cfg.data).__module__.rpartition('.')[2]}"
-
-
-def run(cfg: config.Train, workdir: pathlib.Path) -> int:
+def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
-    from jaxbed import evaluate, lock, parallel, throwaway, train, variants
+    from jaxbed import config, evaluate, lock, parallel, throwaway, train, variants
     from jaxbed.log import Log
 
     parallel.keep_compilations()
@@ -107,4 +61,4 @@ def run(cfg: config.Train, workdir: pathlib.Path) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse)
+    ending.leave(ending.of(lambda: main(sys.argv[1:])))

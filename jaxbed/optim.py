@@ -6,50 +6,33 @@ Weight decay is added to the gradient of *every* parameter, BatchNorm and biases
 
 import collections
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from jaxbed.method import Info
+from jaxbed.values import NotNegative, Positive, ShareBelowOne
 
 
 @dataclasses.dataclass
 class Optim:
     """One optimizer and its schedule. `lr` and `weight_decay` become hyper-parameters of the state: a search may vary them."""
 
-    rule: str = "sgd"  # sgd | adam
-    lr: float = 0.1  # at the batch size of the run: never rescaled silently
-    weight_decay: float = 0.0
-    momentum: float = 0.9  # sgd
+    rule: Literal["sgd", "adam"] = "sgd"
+    lr: NotNegative = 0.1  # at the batch size of the run: never rescaled silently
+    weight_decay: NotNegative = 0.0
+    momentum: ShareBelowOne = 0.9  # sgd
     nesterov: bool = False  # sgd
-    b1: float = 0.9  # adam
-    b2: float = 0.999  # adam
-    eps: float = 1e-8  # adam
-    schedule: str = "constant"  # constant | step | cosine
-    milestones_epochs: tuple[float, ...] = (30, 60, 90)  # step: 0 or more; those that fall on one step each count
-    gamma: float = 0.1  # step: factor at each milestone
-    warmup_epochs: float = 0.0  # linear from 0, per step
-
-    def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
-        """Raises ValueError for values that no optimizer can have: once more, since fields may have been overridden."""
-        _one_of("optim.rule", self.rule, ("sgd", "adam"))
-        _one_of("optim.schedule", self.schedule, ("constant", "step", "cosine"))
-        for names, allowed, fits in (
-            (("lr", "weight_decay", "gamma", "warmup_epochs"), "0 or more", lambda value: 0 <= value < math.inf),
-            (("momentum", "b1", "b2"), "from 0 to below 1", lambda value: 0 <= value < 1),
-            (("eps",), "above 0", lambda value: 0 < value < math.inf),
-        ):
-            for name in names:
-                if not fits(value := getattr(self, name)):
-                    raise ValueError(f"optim.{name} = {value}: must be {allowed}")
-        if not all(0 <= epoch < math.inf for epoch in self.milestones_epochs):
-            raise ValueError(f"optim.milestones_epochs = {self.milestones_epochs}: must be 0 or more")
+    b1: ShareBelowOne = 0.9  # adam
+    b2: ShareBelowOne = 0.999  # adam
+    eps: Positive = 1e-8  # adam
+    schedule: Literal["constant", "step", "cosine"] = "constant"
+    milestones_epochs: tuple[NotNegative, ...] = (30, 60, 90)  # step: those that fall on one step each count
+    gamma: NotNegative = 0.1  # step: factor at each milestone
+    warmup_epochs: NotNegative = 0.0  # linear from 0, per step
 
     def unreached(self, epochs: int) -> list[float]:
         """Milestones that a run of so many epochs does not reach: it keeps a higher learning rate than was meant."""
@@ -60,7 +43,6 @@ class Optim:
 
     def transform(self, info: Info) -> Callable[[dict[str, jax.Array]], optax.GradientTransformation]:
         """The function hparams -> optimizer. `hparams` needs `lr` and `weight_decay` and may hold traced values."""
-        self.check()
         decay = _factor(self, info)
 
         def build(hparams: dict[str, jax.Array]) -> optax.GradientTransformation:
@@ -75,11 +57,6 @@ class Optim:
             )
 
         return build
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} = {value!r} is not one of {', '.join(allowed)}")
 
 
 def _factor(optim: Optim, info: Info) -> optax.Schedule:

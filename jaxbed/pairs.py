@@ -1,9 +1,11 @@
 """What methods that mix images draw: each image's partner, and how much of the image stays."""
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
-PAIRINGS = ("random", "crossdomain")
+Pairing = Literal["random", "crossdomain"]
 
 
 def check_size(size: int) -> None:
@@ -12,7 +14,7 @@ def check_size(size: int) -> None:
         raise ValueError(f"batch_size = {size} leaves no other image to mix with: take 2 or more")
 
 
-def partners(key: jax.Array, size: int, pairing: str = "random") -> jax.Array:
+def partners(key: jax.Array, size: int, pairing: Pairing = "random") -> jax.Array:
     """The partner of each of `size` images: a permutation [size].
 
     random: any, fixed points included. crossdomain: between the halves of the batch, each half in random order.
@@ -38,19 +40,7 @@ def weights(key: jax.Array, alpha: float, shape: tuple[int, ...]) -> jax.Array:
     return 0.5 + 0.5 * jnp.sign(cosine) / jnp.sqrt(1 + 1 / square)
 
 
-def check(p: float, alpha: float, stages: tuple[int, ...], pairing: str) -> None:
-    """ValueError for settings that a layer which mixes maps between images cannot have."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"method.p = {p} is no probability: take a number from 0 to 1, 0.5 in the paper")
-    if alpha <= 0:
-        raise ValueError(f"method.alpha = {alpha} is not above 0; the paper has 0.1")
-    if not set(stages) <= {1, 2, 3, 4}:
-        raise ValueError(f"method.stages = {tuple(stages)} names others than 1, 2, 3, 4; the authors' scripts have (1, 2, 3) or (1, 2)")
-    if pairing not in PAIRINGS:
-        raise ValueError(f"method.pairing = {pairing!r} is not one of {', '.join(PAIRINGS)}")
-
-
-def draw(key: jax.Array, size: int, p: float, alpha: float, pairing: str) -> tuple[jax.Array, jax.Array]:
+def draw(key: jax.Array, size: int, p: float, alpha: float, pairing: Pairing) -> tuple[jax.Array, jax.Array]:
     """(partners, weights), each [size], of such a layer in one step: one coin decides, and if it shows tails all weights are 1."""
     coin_key, order_key, weight_key = jax.random.split(key, 3)
     weight = jnp.where(jax.random.bernoulli(coin_key, p), weights(weight_key, alpha, (size,)), 1.0)

@@ -10,7 +10,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,8 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxbed import cache
+from jaxbed import cache, memory
+from jaxbed.values import Whole
 
 PyTree = Any
 MOST_CPU_DEVICES = 12
@@ -28,12 +29,11 @@ MOST_CPU_DEVICES = 12
 class Mesh:
     """How seeds are laid over devices. 0 means: choose."""
 
-    seed: int = 0  # rows; default: the greatest common divisor of seeds and devices
-    data: int = 0  # devices per row; default: as many of the others as divide the batch
-    within: str = (
-        "auto"  # how one device runs its seeds: vmap (fastest) | map (one after another) | auto: map where vmap needs too much memory
-    )
-    steps_per_call: int = 0  # training steps per dispatch; default: see `program.steps_per_call`
+    seed: Whole = 0  # rows; default: the greatest common divisor of seeds and devices
+    data: Whole = 0  # devices per row; default: as many of the others as divide the batch
+    # how one device runs its seeds: vmap is fastest, map is one after another; auto: map where vmap needs too much memory
+    within: Literal["auto", "vmap", "map"] = "auto"
+    steps_per_call: Whole = 0  # training steps per dispatch; default: see `program.steps_per_call`
 
 
 class Seeds:
@@ -44,9 +44,6 @@ class Seeds:
 
     def __init__(self, seeds: int, first: int, mesh: Mesh, variants: int = 1, batch_size: int = 0):
         size = seeds * variants
-        for name in ("seed", "data", "steps_per_call"):
-            if getattr(mesh, name) < 0:
-                raise ValueError(f"mesh.{name} = {getattr(mesh, name)} is negative: 0 chooses")
         devices = len(jax.devices())
         rows = mesh.seed or math.gcd(size, devices if not mesh.data else max(devices // mesh.data, 1))
         columns = mesh.data or next(n for n in range(max(devices // rows, 1), 0, -1) if batch_size % n == 0)
@@ -54,8 +51,6 @@ class Seeds:
             raise ValueError(f"mesh.seed x mesh.data = {rows} x {columns} needs {rows * columns} devices and there are {devices}")
         if size % rows:
             raise ValueError(f"seeds = {size} cannot be split over mesh.seed = {rows} rows of devices: take a divisor")
-        if mesh.within not in ("auto", "vmap", "map"):
-            raise ValueError(f"mesh.within = {mesh.within!r} is not one of auto, vmap, map")
         self.size, self.rows, self.columns = size, rows, columns
         self.within = mesh.within
         self.mesh = jax.make_mesh(
@@ -77,6 +72,11 @@ class Seeds:
                 f"batch_size = {batch_size} cannot be split over the {self.columns} devices that share a batch: "
                 f"take a multiple of {self.columns}, or set mesh.data to a divisor"
             )
+
+    def check_memory(self, tree: PyTree, what: str) -> None:
+        """Raises ValueError where the arrays of a tree, stacked over seeds, cannot lie on the devices."""
+        size, free = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree)), free_bytes()
+        memory.check(*((size, memory.total()) if free is None else (size // self.rows, free)), what)
 
     def over(self, function: Callable, shared: tuple[int, ...] = (), donate: tuple[int, ...] = (), once: bool = False) -> Callable:
         """`function`, written for one seed, for all of them at once, compiled.
@@ -136,16 +136,16 @@ class Seeds:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype, sharding=place), shapes)
 
 
-def fitting(mesh: Mesh) -> Mesh:
-    """The mesh, or where it needs more devices than there are one that is chosen: of another machine's run, to evaluate it here."""
-    fits = max(mesh.seed, 1) * max(mesh.data, 1) <= len(jax.devices())
-    return mesh if fits else dataclasses.replace(mesh, seed=0, data=0)
-
-
 def free_bytes() -> int | None:
     """Memory that is left on the fullest device; None where the backend does not count (CPU)."""
     counts = [device.memory_stats() for device in jax.local_devices()]
     return min(c["bytes_limit"] - c["bytes_in_use"] for c in counts) if all(counts) else None
+
+
+def fitting(mesh: Mesh) -> Mesh:
+    """The mesh, or where it needs more devices than there are one that is chosen: of another machine's run, to evaluate it here."""
+    fits = max(mesh.seed, 1) * max(mesh.data, 1) <= len(jax.devices())
+    return mesh if fits else dataclasses.replace(mesh, seed=0, data=0)
 
 
 def keep_compilations() -> None:

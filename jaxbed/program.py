@@ -194,6 +194,7 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables:
     example = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
     of_seed = {name: shape(table[0]) for name, table in tables.items()}
     abstract = seeds.abstract(init, {name: shape(array) for name, array in arrays.items()}, *example, of_seed)
+    seeds.check_memory(abstract, f"parameters and optimizer of {seeds.size} networks")
     begin = seeds.over(init, shared=(0,), once=True)
     compiled = seeds.over(advance, shared=(1, 3) if images is not None and cfg.shared_order else (1,), donate=(0,))
     weighted = weigh(cfg, method.sampling, variants, tables, seeds.size // len(variants)) if method.sampling else None

@@ -26,12 +26,10 @@ import json
 import math
 import pathlib
 import re
-import signal
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxbed import grid, launch, lock
+from jaxbed import ending, grid, launch, lock
 from jaxbed.stats import criteria, records, select
 
 if TYPE_CHECKING:
@@ -65,20 +63,22 @@ class Part:
 
 def main(argv: Sequence[str]) -> int:
     """Runs `jaxbed sweep` with the given arguments; returns the exit code."""
-    try:
-        asked, words = parse(argv)
-        cfg, workdir = read(words)
-        workdir = asked.workdir or workdir
-        stages = [grid.parse(texts, cfg) for texts in asked.grid]
-        launcher = launch.choose(asked.launcher, asked.slurm, workdir / "submitit")
-        with launch.stoppable():
-            return sweep(Sweep(stages, asked.seeds, asked.trials, asked.criterion, workdir, launcher), cfg, words)
-    except (ValueError, OSError) as error:
-        print(f"jaxbed: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("jaxbed: stopped; the same command goes on from here", file=sys.stderr)
-        return 128 + signal.SIGINT
+    return ending.of(lambda: run(argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """The same; raises what is wrong."""
+    from jaxbed import command_line
+
+    asked, words = parse(argv)
+    given = command_line.parse(words)
+    if given is None:
+        return 0
+    workdir = asked.workdir or given.workdir.with_name(f"{given.workdir.name}-sweep")
+    stages = [grid.parse(texts, given.cfg) for texts in asked.grid]
+    launcher = launch.choose(asked.launcher, asked.slurm, workdir / "submitit")
+    with launch.stoppable():
+        return sweep(Sweep(stages, asked.seeds, asked.trials, asked.criterion, workdir, launcher), given.cfg, words)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -104,23 +104,6 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if select.parse(asked.criterion)[0] not in RULES:
         raise ValueError(f"--criterion {asked.criterion} is no score on a validation split: allowed are {', '.join(RULES)}")
     return asked, words
-
-
-def read(words: list[str]) -> tuple["Train", pathlib.Path]:
-    """The configuration, and the default workdir."""
-    from absl import flags
-
-    from jaxbed import main as whole
-
-    command = ["jaxbed sweep", *words]
-    try:
-        with whole.named_fields(command):
-            flags.FLAGS(command)
-    except flags.Error as error:
-        raise ValueError(error) from error
-    if whole.CONFIG.value is None:
-        raise ValueError("--config=FILE.py is missing, for example --config=configs/lff.py:colored_mnist")
-    return whole.CONFIG.value, pathlib.Path(f"{whole.default_workdir(whole.CONFIG.value)}-sweep")
 
 
 def sweep(asked: Sweep, cfg: "Train", words: list[str]) -> int:

@@ -19,14 +19,16 @@ continuous box would be another distribution. Differs from torchvision:
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-CROPS = ("none", "padded", "resized")
+from jaxbed import values
+from jaxbed.values import Dtype, NotNegative, Positive, Range, Share, Whole
+
 COLOURS = ("brightness", "contrast", "saturation", "hue")
-DTYPES = ("float32", "bfloat16")
 CROP_FIELDS = {"padding_px": "padded", "scale_frac": "resized", "ratio": "resized", "centre_frac": "resized"}
 LUMA = (0.2989, 0.587, 0.114)
 TRIES = 10  # boxes to draw before giving up
@@ -35,27 +37,29 @@ ERASE_SCALE_FRAC, ERASE_RATIO = (0.02, 0.33), (1 / 3.3, 1 / 0.3)  # area; width 
 BOX, WINDOW, FLIP, COLOUR, ERASE = range(5)
 Size = tuple[int, int]  # height, width in pixels
 Box = tuple[jax.Array | float, ...]  # top, left, height, width in pixels
+Area = Annotated[float, Range(0, 1, above=True)]  # over that of the image
 
 
 @dataclasses.dataclass
 class Config:
     """What is done to the pixels. As it stands: normalisation alone."""
 
-    crop: str = "none"  # none | padded: zeros around, then a random window | resized: a random box, resampled
-    crop_px: int = 0  # side of the output; 0: height and width of the image; "none" resamples the whole image to it
-    padding_px: int = 4  # padded: zeros on each side; evaluation takes the central window
-    scale_frac: tuple[float, float] = (0.08, 1.0)  # resized: area of the box over that of the image, uniform
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # resized: width over height of the box, log-uniform
-    centre_frac: float = 0.875  # resized: evaluation takes the central box of this share of the largest one of the output's shape
-    flip: float = 0.0  # probability of a horizontal flip
-    brightness: float = 0.0  # factor uniform in [max(0, 1-x), 1+x]; the four colour operations act in random order
-    contrast: float = 0.0  # the same
-    saturation: float = 0.0  # the same
-    hue: float = 0.0  # shift uniform in [-x, x], in turns of the colour circle; at most 0.5
-    erase: float = 0.0  # probability of setting a rectangle to 0 after normalisation, which is the mean colour
+    crop: Literal["none", "padded", "resized"] = "none"  # padded: zeros around, then a random window; resized: a random box, resampled
+    crop_px: Whole = 0  # side of the output; 0: height and width of the image; "none" resamples the whole image to it
+    padding_px: Whole = 4  # padded: zeros on each side; evaluation takes the central window
+    scale_frac: tuple[Area, Area] = (0.08, 1.0)  # resized: area of the box over that of the image, uniform
+    ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)  # resized: width over height of the box, log-uniform
+    # resized: evaluation takes the central box of this share of the largest one of the output's shape
+    centre_frac: Area = 0.875
+    flip: Share = 0.0  # probability of a horizontal flip
+    brightness: NotNegative = 0.0  # factor uniform in [max(0, 1-x), 1+x]; the four colour operations act in random order
+    contrast: NotNegative = 0.0  # the same
+    saturation: NotNegative = 0.0  # the same
+    hue: Annotated[float, Range(0, 0.5)] = 0.0  # shift uniform in [-x, x], in turns of the colour circle
+    erase: Share = 0.0  # probability of setting a rectangle to 0 after normalisation, which is the mean colour
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of values in [0, 1]; one for each channel, or one for all
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)  # the same
-    dtype: str = "float32"  # of the result: float32 | bfloat16; arithmetic is float32
+    std: tuple[Positive, ...] = (0.229, 0.224, 0.225)  # the same
+    dtype: Dtype = "float32"  # of the result; arithmetic is float32
 
 
 def make(cfg: Config, shape: tuple[int, int, int]) -> Callable[[jax.Array, jax.Array], jax.Array]:
@@ -126,31 +130,18 @@ def check(cfg: Config, shape: tuple[int, int, int]) -> None:
     height, width, channels = shape
     if channels not in (1, 3) or height < 1 or width < 1:
         raise ValueError(f"images of shape (H, W, C) = {tuple(shape)}: allowed are 1 or 3 channels and sides from 1 px on")
-    for name, allowed in (("crop", CROPS), ("dtype", DTYPES)):
-        if getattr(cfg, name) not in allowed:
-            raise ValueError(f"augment.{name} = {getattr(cfg, name)!r} is not one of {', '.join(allowed)}")
-    for name in ("crop_px", "padding_px"):
-        if not isinstance(getattr(cfg, name), int) or getattr(cfg, name) < 0:
-            raise ValueError(f"augment.{name} = {getattr(cfg, name)!r}: allowed are whole numbers of pixels from 0 on")
+    values.check(cfg, "augment")
     for field in dataclasses.fields(cfg):
         needed, value = CROP_FIELDS.get(field.name, cfg.crop), getattr(cfg, field.name)
         if needed != cfg.crop and value != field.default:
             raise ValueError(f"augment.{field.name} = {value} does nothing with crop = {cfg.crop!r}: set crop = {needed!r}, or drop it")
-    for name, most in (("scale_frac", 1.0), ("ratio", math.inf)):
-        value = getattr(cfg, name)
-        if len(value) != 2 or not 0 < value[0] <= value[1] <= most or math.isinf(value[1]):
-            raise ValueError(f"augment.{name} = {value}: give (low, high) with 0 < low <= high{f' <= {most:g}' if most == 1 else ''}")
-    bounds = {"flip": 1.0, "erase": 1.0, "hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
-    for name, most in bounds.items():
-        if not 0 <= getattr(cfg, name) <= most or math.isinf(getattr(cfg, name)):
-            raise ValueError(f"augment.{name} = {getattr(cfg, name)}: allowed is 0 (off){f' to {most:g}' if most <= 1 else ' and above'}")
-    if not 0 < cfg.centre_frac <= 1:
-        raise ValueError(f"augment.centre_frac = {cfg.centre_frac}: allowed is above 0, up to 1 (the whole shorter side)")
+    for name in ("scale_frac", "ratio"):
+        low, high = getattr(cfg, name)
+        if low > high:
+            raise ValueError(f"augment.{name} = {(low, high)}: give (low, high) with low <= high")
     for name in ("mean", "std"):
-        if len(getattr(cfg, name)) not in (1, channels) or not all(math.isfinite(value) for value in getattr(cfg, name)):
+        if len(getattr(cfg, name)) not in (1, channels):
             raise ValueError(f"augment.{name} = {getattr(cfg, name)}: give one number, or one for each of the {channels} channels")
-    if min(cfg.std) <= 0:
-        raise ValueError(f"augment.std = {cfg.std}: allowed are numbers above 0; 1 leaves the scale alone")
     if channels == 1 and (cfg.saturation or cfg.hue):
         raise ValueError(f"augment.saturation = {cfg.saturation} and hue = {cfg.hue} need 3 channels, and images have 1: set both to 0")
     most = min(height, width) + 2 * cfg.padding_px

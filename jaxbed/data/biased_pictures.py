@@ -18,7 +18,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from jaxbed.data.augment import Config as Augment
 from jaxbed.data.held_out import pick
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
-from jaxbed.data.stream import Images
+from jaxbed.data.stream import Corrupt, Images
+from jaxbed.values import Count, NotNegative, OneOf, Whole
 
 PERCENTS = (0.5, 1, 2, 5, 20)
+Percent = Annotated[float, OneOf(PERCENTS)]  # of conflicting training images
 SPLITS = ("train", "val", "test")
 
 
@@ -48,11 +50,11 @@ class Config:
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir", "resident_gib", "threads")
 
     dir: str = ""
-    conflicting_percent: float = 1.0  # of the training set: 0.5 | 1 | 2 | 5 | 20
-    side_px: int = 224
-    corrupt: str = "fail"  # images that cannot be read: fail | skip (they are left out; in a stream the next takes the place)
-    resident_gib: float = 4.0  # sets up to this size are read once and stay in memory, the training set on the device; others are streamed
-    threads: int = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
+    conflicting_percent: Percent = 1.0  # of the training set
+    side_px: Count = 224
+    corrupt: Corrupt = "fail"  # images that cannot be read; skip: they are left out, in a stream the next takes the place
+    resident_gib: NotNegative = 4.0  # sets up to this size are read once and stay in memory, the training set on the device
+    threads: Whole = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="padded", padding_px=4, flip=0.5))
 
 
@@ -60,11 +62,6 @@ def check(cfg: Config, percents: tuple[float, ...] = PERCENTS) -> None:
     """Raises ValueError for settings that no set has."""
     if cfg.conflicting_percent not in percents:
         raise ValueError(f"data.conflicting_percent = {cfg.conflicting_percent} is not one of {', '.join(map(str, percents))}")
-    if cfg.side_px < 1 or cfg.threads < 0 or cfg.resident_gib < 0:
-        raise ValueError(
-            f"data.side_px = {cfg.side_px} must be at least 1, data.threads = {cfg.threads} and "
-            f"data.resident_gib = {cfg.resident_gib} must not be negative"
-        )
     if not pathlib.Path(cfg.dir).is_dir():
         raise FileNotFoundError(f"data.dir = {cfg.dir!r} is no folder: name the one of the data set with --config.data.dir=FOLDER")
 

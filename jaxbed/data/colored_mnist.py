@@ -12,15 +12,17 @@ import dataclasses
 import gzip
 import pathlib
 import zlib
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbed import values
 from jaxbed.data import biased_pictures, decode
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
+from jaxbed.values import OneOf, Whole
 
 COLOURS = np.array(  # mean foreground colour of each digit, RGB in [0, 1]
     [
@@ -39,8 +41,8 @@ COLOURS = np.array(  # mean foreground colour of each digit, RGB in [0, 1]
 DEVIATION = 0.005
 TRAIN, VAL = 45_000, 5_000
 CONFLICTING = {0.5: (230, 30), 1: (450, 50), 2: (900, 100), 5: (2250, 250), 20: (9000, 1000)}  # percent: (train, validation)
+Percent = Annotated[float, OneOf(CONFLICTING)]
 SCALES = {"unit": 255.0, "double255": 255.0 * 255.0}
-LAYOUTS = ("idx", "tfds", "png")
 
 
 @dataclasses.dataclass
@@ -52,21 +54,14 @@ class Config:
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir",)
 
     dir: str = "data/mnist"
-    layout: str = "idx"  # idx | tfds | png
-    conflicting_percent: float = 1.0  # 0.5 | 1 | 2 | 5 | 20
-    input_scale: str = "double255"  # double255: divided by 255 twice, as in the published code | unit: [0, 1]
-    seed: int = 0  # of the data: which images, which conflict, colours
+    layout: Literal["idx", "tfds", "png"] = "idx"
+    conflicting_percent: Percent = 1.0
+    input_scale: Literal["double255", "unit"] = "double255"  # divided by 255 twice, as in the published code; unit: [0, 1]
+    seed: Whole = 0  # of the data: which images, which conflict, colours
 
     def open(self) -> Source:
         """Raises FileNotFoundError, saying what was expected where and how to get it, and ValueError for other settings."""
-        if self.layout not in LAYOUTS:
-            raise ValueError(f"data.layout = {self.layout!r} is not one of {', '.join(LAYOUTS)}")
-        if self.conflicting_percent not in CONFLICTING:
-            raise ValueError(f"data.conflicting_percent = {self.conflicting_percent} is not one of {', '.join(map(str, CONFLICTING))}")
-        if self.input_scale not in SCALES:
-            raise ValueError(f"data.input_scale = {self.input_scale!r} is not one of {', '.join(SCALES)}")
-        if self.seed < 0:
-            raise ValueError(f"data.seed = {self.seed}: must not be negative")
+        values.check(self, "data")
         if self.layout == "png":
             train, val, test = read_archive(pathlib.Path(self.dir), self.conflicting_percent)
         else:

@@ -19,17 +19,18 @@ import functools
 import pathlib
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from jaxbed import values
 from jaxbed.data import biased_pictures, corruptions
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.source import Source
 from jaxbed.data.split import Split
+from jaxbed.values import Whole
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-LAYOUTS = ("cifar", "lff", "archive")
 SIDE, VAL_SHARE = corruptions.SIDE, 0.1
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 TRAIN_FILES, TEST_FILE = tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch"
@@ -43,11 +44,11 @@ class Config:
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir",)
 
     dir: str = "data/cifar10"  # the folder named above, or the one that holds it
-    layout: str = "cifar"  # cifar | lff | archive
-    conflicting_percent: float = 1.0  # 0.5 | 1 | 2 | 5 | 20
-    type: int = 0  # cifar, lff: LfF's list of corruptions, 0 | 1
+    layout: Literal["cifar", "lff", "archive"] = "cifar"
+    conflicting_percent: biased_pictures.Percent = 1.0
+    type: Literal[0, 1] = 0  # cifar, lff: LfF's list of corruptions
     frost: str = ""  # cifar, type 0: folder of CIFAR-10-C's pictures of frost; empty: made-up frost
-    seed: int = 0  # cifar: of all draws; lff: of what validates
+    seed: Whole = 0  # cifar: of all draws; lff: of what validates
     augment: Augment = dataclasses.field(
         default_factory=lambda: Augment(crop="padded", crop_px=SIDE, padding_px=4, flip=0.5, mean=MEAN, std=STD)
     )
@@ -56,12 +57,7 @@ class Config:
         """Raises FileNotFoundError, saying what was expected where, and ValueError for other settings."""
         pictures = biased_pictures.Config(self.dir, self.conflicting_percent, SIDE)
         biased_pictures.check(pictures)
-        if self.layout not in LAYOUTS:
-            raise ValueError(f"data.layout = {self.layout!r} is not one of {', '.join(LAYOUTS)}")
-        if self.type not in corruptions.TYPES:
-            raise ValueError(f"data.type = {self.type} is not one of {', '.join(map(str, corruptions.TYPES))}")
-        if self.seed < 0:
-            raise ValueError(f"data.seed = {self.seed}: must not be negative")
+        values.check(self, "data")
         if self.frost and (self.layout, self.type) != ("cifar", 0):
             raise ValueError(f"data.frost = {self.frost!r} does nothing with layout = {self.layout!r} and type = {self.type}: drop it")
         root, facts = pathlib.Path(self.dir), {"layout": self.layout, "data_seed": self.seed}

@@ -4,25 +4,26 @@ The rest of the validation images selects epochs; all other sets stay as they ar
 """
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from jaxbed import values
 from jaxbed.data.source import Source
 from jaxbed.data.split import Split
 from jaxbed.data.stream import Images
+from jaxbed.values import Range, Whole
 
 
 @dataclasses.dataclass
 class Config:
     of: Any  # Config of a module in jaxbed.data
-    share: float = 0.5  # of the validation images that are trained on, above 0 and below 1
-    seed: int = 0  # of the choice
+    share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5  # of the validation images that are trained on
+    seed: Whole = 0  # of the choice
 
     def open(self) -> Source:
         """Raises ValueError where there is not one validation set, or nothing of it is left for either purpose."""
-        if not 0 < self.share < 1:
-            raise ValueError(f"data.share = {self.share}: take a number above 0 and below 1")
+        values.check(self, "data")
         source = self.of.open()
         names = [name for name, found in source.sets.items() if found.role == "val"]
         if len(names) != 1:

@@ -17,20 +17,20 @@ central square are never seen, unlike with crops of whole pictures.
 """
 
 import dataclasses
-import math
 import pathlib
 import re
 from typing import ClassVar
 
 import numpy as np
 
-from jaxbed import decisions
+from jaxbed import decisions, values
 from jaxbed.data import augment, imagenet_classes, pictures
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.pictures import Pictures, Size
 from jaxbed.data.source import EvaluationSet, Part, Source
 from jaxbed.data.split import Split
-from jaxbed.data.stream import Images
+from jaxbed.data.stream import Corrupt, Images
+from jaxbed.values import Count, NotNegative, Positive, Whole
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIXTEEN = tuple(decisions.SIXTEEN)
@@ -51,9 +51,9 @@ class Config:
 
     train: str = ""  # "none": there is nothing to train on, for --config.epochs=0
     more: tuple[str, ...] = ()  # further training sets with the same classes, e.g. DeepAugment's two folders
-    shares: tuple[float, ...] = ()  # of train and of each of `more` in every batch; empty: all images are shuffled together
-    val_from_train: int = 10_000  # images of `train` held out to select epochs on; 0: selection on `val`, as BiasBed did
-    split_seed: int = 0  # of that choice
+    shares: tuple[Positive, ...] = ()  # of train and of each of `more` in every batch; empty: all images are shuffled together
+    val_from_train: Whole = 10_000  # images of `train` held out to select epochs on; 0: selection on `val`, as BiasBed did
+    split_seed: Whole = 0  # of that choice
     val: str = ""
     stylized: str = ""
     imagenet_a: str = ""
@@ -67,12 +67,12 @@ class Config:
     edsr: str = ""
     decision: str = "sixteen_mean_prob"  # of the 16-class sets; BiasBed: sixteen_mean_logit
     zoom: bool = False  # 16-class stimuli resized to 256 px before the central 224 are cut, as BiasBed did; else as they are
-    side_px: int = 224  # what evaluation sees
-    stored_px: int = 256  # of training squares
-    resize_px: int = 256  # of pictures to evaluate, shorter side
-    corrupt: str = "fail"  # training images that cannot be read: fail | skip (the next takes the place, and the log says so)
-    resident_gib: float = 1.0  # sets up to this size are read once and stay in memory
-    threads: int = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
+    side_px: Count = 224  # what evaluation sees
+    stored_px: Count = 256  # of training squares
+    resize_px: Whole = 256  # of pictures to evaluate, shorter side
+    corrupt: Corrupt = "fail"  # training images that cannot be read; skip: the next takes the place, and the log says so
+    resident_gib: NotNegative = 1.0  # sets up to this size are read once and stay in memory
+    threads: Whole = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="resized", crop_px=224, flip=0.5, mean=MEAN, std=STD))
 
     def open(self) -> Source:
@@ -111,13 +111,9 @@ class Config:
 
 
 def _check_values(cfg: Config) -> None:
+    values.check(cfg, "data")
     if cfg.decision not in SIXTEEN_RULES:
         raise ValueError(f"data.decision = {cfg.decision!r} is not one of {', '.join(SIXTEEN_RULES)}")
-    for name, least in (("side_px", 1), ("stored_px", 1), ("resize_px", 0), ("threads", 0), ("split_seed", 0), ("val_from_train", 0)):
-        if getattr(cfg, name) < least:
-            raise ValueError(f"data.{name} = {getattr(cfg, name)}: must be at least {least}")
-    if not 0 <= cfg.resident_gib < math.inf:
-        raise ValueError(f"data.resident_gib = {cfg.resident_gib}: must be 0 or more")
     if not all(cfg.more):
         raise ValueError(f"data.more = {cfg.more}: each must name a folder (or tfds:NAME:SPLIT)")
     trained = {_same(place) for place in (cfg.train, *cfg.more)}
@@ -136,8 +132,8 @@ def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None,
     left out of `more` since they show the same.
     """
     places, held, also = (cfg.train, *cfg.more), None, []
-    if cfg.shares and (len(cfg.shares) != len(places) or not all(0 < share < math.inf for share in cfg.shares)):
-        raise ValueError(f"data.shares = {cfg.shares}: {len(places)} training sets need as many shares, each above 0")
+    if cfg.shares and len(cfg.shares) != len(places):
+        raise ValueError(f"data.shares = {cfg.shares}: {len(places)} training sets need as many shares")
     if cfg.shares and cfg.corrupt == "skip":
         raise ValueError("data.shares with data.corrupt=skip: a picture of another part could take a place. Remove unreadable ones")
     stored = Size(cfg.stored_px, cfg.stored_px, "fast")

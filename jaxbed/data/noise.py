@@ -1,25 +1,30 @@
 """Random images with random labels: for speed and memory, where the real data set is not at hand. Nothing can be learned from it."""
 
 import dataclasses
+from typing import Annotated
 
 import numpy as np
 
+from jaxbed import memory
 from jaxbed.data import augment
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
+from jaxbed.values import Count, Range, Whole
 
 
 @dataclasses.dataclass
 class Config:
-    side_px: int = 224
-    classes: int = 1000
-    train_images: int = 5120
-    val_images: int = 512
-    seed: int = 0
+    side_px: Count = 224
+    classes: Annotated[int, Range(2, 2**15)] = 1000
+    train_images: Count = 5120
+    val_images: Count = 512
+    seed: Whole = 0
     augment: Augment = dataclasses.field(default_factory=Augment)
 
     def open(self) -> Source:
+        images = self.train_images + self.val_images
+        memory.check(images * 3 * self.side_px**2, memory.total(), f"{images:,} images of {self.side_px} px")
         rng = np.random.default_rng(self.seed)
         train, val = (_draw(rng, size, self.side_px, self.classes) for size in (self.train_images, self.val_images))
         return Source(

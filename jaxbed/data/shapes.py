@@ -13,16 +13,18 @@ edges, sketches, stylised images and images whose shape and texture disagree. Th
 
 import dataclasses
 import numbers
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from jaxbed import memory
 from jaxbed.data import augment
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.shape_outlines import SHAPES, measure_distance
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 from jaxbed.data.textures import TEXTURES, draw_noise, weave
+from jaxbed.values import LARGEST, Range, Whole
 
 __all__ = ["SETS", "SHAPES", "TEXTURES", "Config", "draw"]
 
@@ -43,6 +45,8 @@ CHROMA = 0.2  # colourfulness; more of it hides the texture from a small network
 LINE_UNITS = 1.5  # width of that outline, in thirty-seconds of the side
 FIGURE_GAP = 0.12  # least luminance between the background and the nearer colour of the figure
 
+Images = Annotated[int, Range(16, LARGEST)]
+
 
 @dataclasses.dataclass
 class Config:
@@ -50,12 +54,12 @@ class Config:
 
     varies: ClassVar[tuple[str, ...]] = ("texture_correlation", "seed")  # what a sweep may vary: images, labels and cues alone
 
-    side_px: int = 32  # 32 | 64
-    texture_correlation: float = 0.95  # share of training images in their class's own texture; 0.0625 = 1/16 tells nothing
-    train_images: int = 4096
-    val_images: int = 800
-    test_images: int = 800  # of each of the six test sets
-    seed: int = 0  # of the images, not of the runs
+    side_px: Literal[32, 64] = 32
+    texture_correlation: Annotated[float, Range(1 / 16, 1)] = 0.95  # share of training images in their own class's texture
+    train_images: Images = 4096
+    val_images: Images = 800
+    test_images: Images = 800  # of each of the six test sets
+    seed: Whole = 0  # of the images, not of the runs
     # middle grey at 0, about unit variance; texture classes survive a flip, but not a turn by 90 degrees
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(mean=(0.5,), std=(0.25,)))
 
@@ -95,6 +99,8 @@ def draw(side_px: int, counts: dict, texture_correlation: float, seed: int) -> d
         ValueError: an argument is outside of what is allowed.
     """
     _validate(side_px, counts, texture_correlation, seed)
+    images = sum(counts.values())
+    memory.check(images * 3 * side_px**2, memory.total(), f"{images:,} images of {side_px} px")
     splits = {}
     for place, set_name in enumerate(SETS):
         rng = np.random.default_rng([seed, place])

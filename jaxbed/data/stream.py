@@ -11,13 +11,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 GROUP = 16  # images that a thread reads at a time: fewer cost time in Python, more wait for the slowest
 AHEAD = 2  # batches in memory beyond the one that is used
-CORRUPT = ("fail", "skip")
+Corrupt = Literal["fail", "skip"]
 
 
 class Unreadable(ValueError):
@@ -42,16 +42,12 @@ class Images:
     names: np.ndarray  # [n]
     side_px: tuple[int, int]  # height, width
     channels: int = 3
-    corrupt: str = "fail"
+    corrupt: Corrupt = "fail"
     threads: int = 0  # see `readers`
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)  # name -> reason
 
     dtype = np.dtype(np.uint8)
     ndim = 4
-
-    def __post_init__(self) -> None:
-        if self.corrupt not in CORRUPT:
-            raise ValueError(f"corrupt = {self.corrupt!r} is not one of {', '.join(CORRUPT)}")
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -14,14 +14,14 @@ import jax
 import numpy as np
 
 from jaxbed import losses
-from jaxbed.groups import Groups, reads_bias
+from jaxbed.groups import Groups, Kind, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
 from jaxbed.optim import Optim
 
 
 @dataclasses.dataclass
 class Resample:
-    groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`
+    groups: Kind = "aligned"  # see `jaxbed.groups`
 
     @property
     def reads_bias(self) -> bool | str:
@@ -34,7 +34,7 @@ class Resample:
 
 @dataclasses.dataclass
 class Reweight:
-    groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`
+    groups: Kind = "aligned"  # see `jaxbed.groups`
 
     @property
     def reads_bias(self) -> bool | str:

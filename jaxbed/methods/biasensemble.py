@@ -24,6 +24,7 @@ from jaxbed.config import Train
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import lff
 from jaxbed.optim import Optim
+from jaxbed.values import Count, ShareBelowOne
 
 
 @dataclasses.dataclass
@@ -32,7 +33,7 @@ class Biased:
 
     reads_bias: ClassVar[bool] = False
 
-    q: float = 0.7
+    q: ShareBelowOne = 0.7
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         network = net.make(info.classes)
@@ -59,21 +60,15 @@ class Config:
     reads_bias: ClassVar[bool] = False
 
     base: Any = dataclasses.field(default_factory=lff.Config)  # the method whose biased network is changed: LfF's or DisEnt's Config
-    networks: int = 5  # throw-away ones
-    epochs_before: int = 3  # that they are trained
-    q: float = 0.7  # of their generalised cross-entropy
-    confidence: float = 0.99  # probability that a network must exceed
-    agreement: int = 3  # networks that must, for an image to be kept
+    networks: Count = 5  # throw-away ones
+    epochs_before: Count = 3  # that they are trained
+    q: ShareBelowOne = 0.7  # of their generalised cross-entropy
+    confidence: ShareBelowOne = 0.99  # probability that a network must exceed
+    agreement: Count = 3  # networks that must, for an image to be kept
 
     def before(self, cfg: Train, classes: int) -> Before:
-        if not 1 <= self.agreement <= self.networks:
+        if self.agreement > self.networks:
             raise ValueError(f"method.agreement = {self.agreement} of method.networks = {self.networks}: take 1 to as many as there are")
-        if not 0 <= self.confidence < 1:
-            raise ValueError(f"method.confidence = {self.confidence} is no probability below 1; the authors' code has 0.99")
-        if not 0 < self.q < 1:
-            raise ValueError(f"method.q = {self.q}: must be above 0 and below 1, 0.7 in the paper")
-        if self.epochs_before < 1:
-            raise ValueError(f"method.epochs_before = {self.epochs_before}: must be at least 1")
         network = cfg.net.make(classes)
 
         def ask(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:

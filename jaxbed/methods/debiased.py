@@ -23,7 +23,7 @@ variant "biasbed": what BiasBed's released code computes. Clean and stylised ima
 
 import dataclasses
 import itertools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ from jaxbed import losses, pairs
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.models import resnet, style, style_network
 from jaxbed.optim import Optim
+from jaxbed.values import Share
 
 GRIDS = {"multi": (0, 1, 2), "coarse": (1, 2), "fine": (0, 1), "full": (0,)}  # powers of √2 by which sides are divided
 STAGE_ENDS = (0.3, 0.6, 0.9)  # of the run, where the learning rate has no steps
@@ -45,20 +46,16 @@ STAGE_ENDS = (0.3, 0.6, 0.9)  # of the run, where the learning rate has no steps
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    alpha: float = 0.5  # of the other image's style, 0 to 1
-    gamma: float = 0.8  # weight of the shape's label, 0 to 1; the rest is the texture's
-    variant: str = "paper"  # paper | biasbed
-    grid: str = "multi"  # multi | coarse, fine: as in the first or second half of a stage, always | full: as large as the clean images
+    alpha: Share = 0.5  # of the other image's style
+    gamma: Share = 0.8  # weight of the shape's label; the rest is the texture's
+    variant: Literal["paper", "biasbed"] = "paper"
+    grid: Literal["multi", "coarse", "fine", "full"] = (
+        "multi"  # multi | coarse, fine: as in the first or second half of a stage, always | full: as large as the clean images
+    )
     style: style_network.Config = dataclasses.field(default_factory=style_network.Config)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         resnet.require(net, "Debiased shows a network images of several sizes")
-        for name in ("alpha", "gamma"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is outside [0, 1]; the paper has alpha 0.5 and gamma 0.8")
-        for name, allowed in (("variant", ("paper", "biasbed")), ("grid", tuple(GRIDS))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"method.{name} = {getattr(self, name)!r} is not one of {', '.join(allowed)}")
         return _make(self, info, net, optim)
 
 

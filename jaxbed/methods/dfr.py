@@ -27,36 +27,33 @@ from jaxbed import initial, losses
 from jaxbed import optim as optimizers
 from jaxbed.before import Before
 from jaxbed.config import Train
-from jaxbed.groups import Groups, reads_bias
+from jaxbed.groups import Groups, Kind, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import erm
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.optim import Optim
+from jaxbed.values import NotNegative, Whole
 
 
 @dataclasses.dataclass
 class Config:
-    epochs_before: int = 0  # of ERM; 0: as many as the run's own
-    l1: float = 0.01  # penalty on the new head's weights, 0 or more
-    groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`
+    epochs_before: Whole = 0  # of ERM; 0: as many as the run's own
+    l1: NotNegative = 0.01  # penalty on the new head's weights
+    groups: Kind = "aligned"  # see `jaxbed.groups`
 
     @property
     def reads_bias(self) -> bool | str:
         return reads_bias(self.groups)
 
     def before(self, cfg: Train, classes: int) -> Before | None:
-        if self.epochs_before < 0:
-            raise ValueError(f"method.epochs_before = {self.epochs_before} is negative: 0 takes as many as the run's own")
         if cfg.init_from and not initial.is_weights(cfg.init_from):
             return None
         return Before("ERM", erm.Config(), self.epochs_before or cfg.epochs, start=True)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "DFR trains a head on features")
-        if self.l1 < 0:
-            raise ValueError(f"method.l1 = {self.l1} is negative: take 0 or more")
         return _make(self, Groups(self.groups, info.classes), info, net, optim)
 
 

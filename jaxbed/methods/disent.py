@@ -27,6 +27,7 @@ from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_lo
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
+from jaxbed.values import NotNegative, Share, ShareBelowOne
 
 ENCODERS = ("intrinsic", "bias")
 LAMBDAS = ("lambda_dis", "lambda_swap", "lambda_swap_biased")
@@ -36,24 +37,16 @@ LAMBDAS = ("lambda_dis", "lambda_swap", "lambda_swap_biased")
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    lambda_dis: float = 10.0  # of the bias head's loss
-    lambda_swap: float = 1.0  # of both losses on swapped features
-    lambda_swap_biased: float = 10.0  # of the bias head's among them
-    swap_after: float = 0.2  # share of the run without swapping
-    q: float = 0.7  # of the generalised cross-entropy
-    alpha: float = 0.7  # weight of the old value in the averages
+    lambda_dis: NotNegative = 10.0  # of the bias head's loss
+    lambda_swap: NotNegative = 1.0  # of both losses on swapped features
+    lambda_swap_biased: NotNegative = 10.0  # of the bias head's among them
+    swap_after: Share = 0.2  # share of the run without swapping
+    q: ShareBelowOne = 0.7  # of the generalised cross-entropy
+    alpha: ShareBelowOne = 0.7  # weight of the old value in the averages
 
     def make(self, info: Info, net: Any, optim: Optim, loss_biased: Callable | None = None) -> Method:
         """loss_biased(logits of C_b, batch) -> scalar takes the place of the generalised cross-entropy."""
         features.require(net, "DisEnt joins the features of two encoders")
-        for name in ("q", "alpha"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is outside [0, 1); the paper has 0.7")
-        for name in LAMBDAS:
-            if getattr(self, name) < 0:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is negative")
-        if not 0 <= self.swap_after <= 1:
-            raise ValueError(f"method.swap_after = {self.swap_after} is no share of the run: take a number from 0 to 1; the paper has 0.2")
         return _make(self, info, net, optim, loss_biased or functools.partial(losses.mean_generalized, q=self.q))
 
 

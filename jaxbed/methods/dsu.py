@@ -19,18 +19,17 @@ from jaxbed.method import Info, Method, from_net
 from jaxbed.models import resnet, style
 from jaxbed.models.norm import BatchNorm
 from jaxbed.optim import Optim
+from jaxbed.values import Share
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    p: float = 0.5  # probability of noise, per place and step; 0 is ERM
+    p: Share = 0.5  # probability of noise, per place and step; 0 is ERM
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         resnet.require(net, "DSU perturbs statistics of maps")
-        if not 0 <= self.p <= 1:
-            raise ValueError(f"method.p = {self.p} is no probability: take a number from 0 to 1, 0.5 in the paper")
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
 

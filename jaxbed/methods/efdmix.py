@@ -20,20 +20,21 @@ from jaxbed import pairs
 from jaxbed.method import Info, Method, from_net
 from jaxbed.models import resnet
 from jaxbed.optim import Optim
+from jaxbed.pairs import Pairing
+from jaxbed.values import Positive, Share, Stage
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    p: float = 0.5  # probability of mixing, per layer and step; 0 is ERM
-    alpha: float = 0.1  # of Beta(alpha, alpha): the smaller, the closer all weights are to 0 or 1
-    stages: tuple[int, ...] = (1, 2)  # after which: 1 to 4
-    pairing: str = "random"  # random | crossdomain
+    p: Share = 0.5  # probability of mixing, per layer and step; 0 is ERM
+    alpha: Positive = 0.1  # of Beta(alpha, alpha): the smaller, the closer all weights are to 0 or 1
+    stages: tuple[Stage, ...] = (1, 2)  # after which
+    pairing: Pairing = "random"
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         resnet.require(net, "EFDMix mixes values of maps")
-        pairs.check(self.p, self.alpha, self.stages, self.pairing)
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
 
@@ -48,7 +49,7 @@ class EFDMix(nn.Module):
 
     p: float
     alpha: float
-    pairing: str
+    pairing: Pairing
 
     @nn.compact
     def __call__(self, x: jax.Array, entered: jax.Array, train: bool) -> jax.Array:

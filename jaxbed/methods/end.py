@@ -14,7 +14,7 @@ variant "published": what the authors' code computes. R∥ has only the pairs wh
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,23 +23,19 @@ from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss
 from jaxbed.models import features
 from jaxbed.optim import Optim
+from jaxbed.values import NotNegative
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = True
 
-    alpha: float = 0.1  # of R⊥, 0 or more
-    beta: float = 0.1  # of R∥, 0 or more; the authors advise to raise it first
-    variant: str = "paper"  # paper | published
+    alpha: NotNegative = 0.1  # of R⊥
+    beta: NotNegative = 0.1  # of R∥; the authors advise to raise it first
+    variant: Literal["paper", "published"] = "paper"
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "EnD compares features")
-        if self.variant not in ("paper", "published"):
-            raise ValueError(f"method.variant = {self.variant!r} is not one of paper, published")
-        for name in ("alpha", "beta"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is negative: take 0 or more, 0.1 in the authors' code")
         return _make(self, info, net, optim)
 
 

@@ -22,16 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed import losses
-from jaxbed.groups import Groups, reads_bias
+from jaxbed.groups import Groups, Kind, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.optim import Optim
+from jaxbed.values import NotNegative
 
 
 @dataclasses.dataclass
 class Config:
-    eta: float = 0.01  # step size of log q, 0 or more; SubpopBench searches 0.001 to 0.1
-    adjustment: float = 0.0  # C, 0 or more; the paper searches 0 to 5
-    groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`
+    eta: NotNegative = 0.01  # step size of log q; SubpopBench searches 0.001 to 0.1
+    adjustment: NotNegative = 0.0  # C; the paper searches 0 to 5
+    groups: Kind = "aligned"  # see `jaxbed.groups`
     balanced: bool = True  # batches are drawn from all groups alike
 
     @property
@@ -39,9 +40,6 @@ class Config:
         return reads_bias(self.groups)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        for name, published in (("eta", 0.01), ("adjustment", 0.0)):
-            if getattr(self, name) < 0:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is negative: take 0 or more, {published} in the authors' code")
         return _make(self, Groups(self.groups, info.classes), info, net.make(info.classes), optim)
 
 

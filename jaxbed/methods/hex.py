@@ -16,7 +16,7 @@ are the same: HEX knows textures, not hues.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -28,6 +28,7 @@ from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_lo
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
+from jaxbed.values import Count, Range
 
 GREY = (0.299, 0.587, 0.114)
 SIDE_PX = 56  # from twice this, images are averaged down
@@ -41,15 +42,11 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    levels: int = 16  # of grey, 2 or more; 16 on MNIST, 128 in the authors' ImageNet demonstration
-    units: int = 32  # of the superficial branch, 1 or more
+    levels: Annotated[int, Range(2, 256)] = 16  # of grey; 16 on MNIST, 128 in the authors' ImageNet demonstration
+    units: Count = 32  # of the superficial branch
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "HEX projects features")
-        if self.levels < 2:
-            raise ValueError(f"method.levels = {self.levels}: take 2 or more, 16 in the paper")
-        if self.units < 1:
-            raise ValueError(f"method.units = {self.units}: take 1 or more, 32 in the authors' code")
         return _make(self, info, net, optim)
 
 

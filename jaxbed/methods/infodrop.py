@@ -26,7 +26,7 @@ dropped uniformly (there 0/0). Sites inside blocks, which the authors' code can 
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
@@ -38,6 +38,7 @@ from jaxbed.models import resnet
 from jaxbed.models.norm import MOMENTUM
 from jaxbed.models.pool import max_pool
 from jaxbed.optim import Optim
+from jaxbed.values import Count, NotNegative, Positive
 
 FLOOR = 1e-8  # added to π
 
@@ -46,24 +47,16 @@ FLOOR = 1e-8  # added to π
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    variant: str = "paper"  # paper | biasbed
-    mode: str = "poisson"  # poisson | multinomial
-    drop_rate: float = 1.5  # r0: draws per pixel of the map; 0 is ERM
-    temperature: float = 0.03  # T: the smaller, the more all draws go to the likeliest pixels
-    bandwidth: float = 1.0  # h: of the density, in units of D̄'s root
-    radius_px: int = 3  # R: offsets are -R to R, down and to the right
-    offsets: int = 9  # M: drawn anew in every step, for all images together
+    variant: Literal["paper", "biasbed"] = "paper"
+    mode: Literal["poisson", "multinomial"] = "poisson"
+    drop_rate: NotNegative = 1.5  # r0: draws per pixel of the map; 0 is ERM
+    temperature: Positive = 0.03  # T: the smaller, the more all draws go to the likeliest pixels
+    bandwidth: Positive = 1.0  # h: of the density, in units of D̄'s root
+    radius_px: Count = 3  # R: offsets are -R to R, down and to the right
+    offsets: Count = 9  # M: drawn anew in every step, for all images together
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         resnet.require(net, "InfoDrop drops pixels of maps")
-        for name, allowed in (("variant", ("paper", "biasbed")), ("mode", ("poisson", "multinomial"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"method.{name} = {getattr(self, name)!r} is not one of {', '.join(allowed)}")
-        if self.drop_rate < 0:
-            raise ValueError(f"method.drop_rate = {self.drop_rate} is negative: take 0 (ERM) or more, 1.5 in the paper")
-        for name, published in (("temperature", 0.03), ("bandwidth", 1.0), ("radius_px", 3), ("offsets", 9)):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is not above 0; the paper has {published}")
         if not self.drop_rate:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
         network = net.make(info.classes, after=lambda part: None if part else InfoDrop(self, net.stem, name="infodrop"))

@@ -19,18 +19,17 @@ from jaxbed.config import Train
 from jaxbed.method import Info, Method, PyTree, Sampling, apply_net
 from jaxbed.methods import erm
 from jaxbed.optim import Optim
+from jaxbed.values import Count, NotNegative
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    epochs_before: int = 1  # of the network whose errors count
-    upweight: float = 50.0  # copies of an error, beside itself; the authors search 20, 50, 100
+    epochs_before: Count = 1  # of the network whose errors count
+    upweight: NotNegative = 50.0  # copies of an error, beside itself; the authors search 20, 50, 100
 
     def before(self, cfg: Train, classes: int) -> Before:
-        if self.epochs_before < 1:
-            raise ValueError(f"method.epochs_before = {self.epochs_before}: must be at least 1")
         network = cfg.net.make(classes)
 
         def ask(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
@@ -42,9 +41,6 @@ class Config:
         return Before("first network", erm.Config(), self.epochs_before, ask, tables)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        if self.upweight < 0:
-            raise ValueError(f"method.upweight = {self.upweight} is negative: take 0 or more, 20 to 100 in the authors' code")
-
         def weights(label: np.ndarray, cue: np.ndarray | None, tables: dict[str, np.ndarray]) -> np.ndarray:
             return 1 + self.upweight * tables["wrong"]
 

@@ -19,20 +19,18 @@ from jaxbed import difficulty, losses
 from jaxbed.difficulty import NETS
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.optim import Optim
+from jaxbed.values import ShareBelowOne
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    q: float = 0.7  # of the generalised cross-entropy
-    alpha: float = 0.7  # weight of the old value in the averages
+    q: ShareBelowOne = 0.7  # of the generalised cross-entropy
+    alpha: ShareBelowOne = 0.7  # weight of the old value in the averages
 
     def make(self, info: Info, net: Any, optim: Optim, loss_biased: Callable | None = None) -> Method:
         """loss_biased(logits of f_B, batch) -> scalar takes the place of the generalised cross-entropy."""
-        for name, value in (("q", self.q), ("alpha", self.alpha)):
-            if not 0 <= value < 1:
-                raise ValueError(f"method.{name} = {value} is outside [0, 1); the paper has 0.7")
         return _make(self, info, net.make(info.classes), optim, loss_biased or functools.partial(losses.mean_generalized, q=self.q))
 
 

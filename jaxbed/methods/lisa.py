@@ -19,25 +19,22 @@ import jax
 import jax.numpy as jnp
 
 from jaxbed import losses, pairs
-from jaxbed.groups import Groups
+from jaxbed.groups import Groups, Kind
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.optim import Optim
+from jaxbed.values import Positive, Share
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = True
 
-    p_sel: float = 0.5  # probability of mixing within a label, per step; else within a bias
-    alpha: float = 2.0  # of Beta(alpha, alpha), above 0
-    groups: str = "aligned"  # aligned | cells | classes, see `jaxbed.groups`; for the drawing of batches alone
+    p_sel: Share = 0.5  # probability of mixing within a label, per step; else within a bias
+    alpha: Positive = 2.0  # of Beta(alpha, alpha)
+    groups: Kind = "aligned"  # see `jaxbed.groups`; for the drawing of batches alone
     balanced: bool = True  # batches are drawn from all groups alike
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        if not 0 <= self.p_sel <= 1:
-            raise ValueError(f"method.p_sel = {self.p_sel} is no probability: take a number from 0 to 1, 0.5 in the authors' code")
-        if self.alpha <= 0:
-            raise ValueError(f"method.alpha = {self.alpha} is not above 0; the authors' code has 2.0")
         sampling = Groups(self.groups, info.classes).sampling()
         return _make(self, info, net.make(info.classes), optim)._replace(sampling=sampling if self.balanced else None)
 

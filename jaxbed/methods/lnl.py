@@ -17,7 +17,7 @@ is run again, which moves its batch statistics, and its optimizer steps with gra
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
@@ -29,23 +29,19 @@ from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_ne
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
+from jaxbed.values import NotNegative
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = True
 
-    entropy: float = 0.01  # weight of h's negative entropy, 0 or more
-    reversal: float = 0.1  # factor of the gradient that f ascends, 0 or more
-    variant: str = "published"  # published | paper
+    entropy: NotNegative = 0.01  # weight of h's negative entropy
+    reversal: NotNegative = 0.1  # factor of the gradient that f ascends
+    variant: Literal["published", "paper"] = "published"
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "LNL predicts the bias from the middle of a network")
-        if self.variant not in ("published", "paper"):
-            raise ValueError(f"method.variant = {self.variant!r} is not one of published, paper")
-        for name, usual in (("entropy", 0.01), ("reversal", 0.1)):
-            if getattr(self, name) < 0:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is negative: take 0 or more, {usual} in the authors' code")
         return _make(self, info, net, optim)
 
 

@@ -23,17 +23,16 @@ import jax.numpy as jnp
 from jaxbed import losses, pairs
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
 from jaxbed.optim import Optim
+from jaxbed.values import NotNegative, Positive, Share
 
 
 @dataclasses.dataclass
 class Mixup:
     reads_bias: ClassVar[bool] = False
 
-    alpha: float = 0.2  # of Beta(alpha, alpha); 0.2 to 0.4 on ImageNet, 1 on CIFAR; 0 is ERM
+    alpha: NotNegative = 0.2  # of Beta(alpha, alpha); 0.2 to 0.4 on ImageNet, 1 on CIFAR; 0 is ERM
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        if self.alpha < 0:
-            raise ValueError(f"method.alpha = {self.alpha} is negative: take 0 (ERM) or more, 0.2 in the paper")
         if not self.alpha:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
         return _make(lambda key, image: blend(image, *_draw(key, image, self.alpha)), info, net, optim)
@@ -43,14 +42,10 @@ class Mixup:
 class CutMix:
     reads_bias: ClassVar[bool] = False
 
-    p: float = 1.0  # probability of pasting, per step; 1 on ImageNet, 0.5 on CIFAR; 0 is ERM
-    alpha: float = 1.0  # of Beta(alpha, alpha): 1 is uniform
+    p: Share = 1.0  # probability of pasting, per step; 1 on ImageNet, 0.5 on CIFAR; 0 is ERM
+    alpha: Positive = 1.0  # of Beta(alpha, alpha): 1 is uniform
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        if not 0 <= self.p <= 1:
-            raise ValueError(f"method.p = {self.p} is no probability: take a number from 0 to 1, 1.0 in the paper")
-        if self.alpha <= 0:
-            raise ValueError(f"method.alpha = {self.alpha} is not above 0; the paper has 1.0")
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
 

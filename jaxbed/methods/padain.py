@@ -16,18 +16,17 @@ from jaxbed import pairs
 from jaxbed.method import Info, Method, PyTree, from_net
 from jaxbed.models import resnet, style
 from jaxbed.optim import Optim
+from jaxbed.values import Share
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    p: float = 0.01  # probability of a swap, per site and step
+    p: Share = 0.01  # probability of a swap, per site and step
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         resnet.require(net, "pAdaIN swaps statistics of maps")
-        if not 0 <= self.p <= 1:
-            raise ValueError(f"method.p = {self.p} is no probability: take a number from 0 to 1, 0.01 in the paper")
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
         network = net.make(info.classes, norm=style.permuted_norm)

@@ -18,7 +18,7 @@ ResNet (there BagNet-18).
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
@@ -29,8 +29,8 @@ from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.models import features, resnet, simple_conv
 from jaxbed.models.conv import Conv
-from jaxbed.models.linear import DTYPES
 from jaxbed.optim import Optim
+from jaxbed.values import Count, NotNegative, Positive
 
 LEAST = 1e-12  # median squared distance; of features that are nearly all the same it is 0
 
@@ -39,15 +39,11 @@ LEAST = 1e-12  # median squared distance; of features that are nearly all the sa
 class BiasedNet:
     """The network that is biased by design, and what it may cost."""
 
-    stride: int = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
-    dtype: str = ""  # of g's activations: float32 | bfloat16; empty: as net.dtype
+    stride: Count = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
+    dtype: Literal["", "float32", "bfloat16"] = ""  # of g's activations; empty: as net.dtype
 
     def make(self, net: Any, classes: int) -> nn.Module:
         """g beside `net`: image -> (features [B, F], logits [B, classes]). Beside a ResNet, strides are the ResNet's own."""
-        if self.stride < 1:
-            raise ValueError(f"method.biased.stride = {self.stride}: take 1, as the authors' code, or more")
-        if self.dtype not in ("", *DTYPES):
-            raise ValueError(f"method.biased.dtype = {self.dtype!r} is not one of {', '.join(DTYPES)}; empty is net.dtype")
         dtype = self.dtype or net.dtype
         if isinstance(net, resnet.Config):
             net = dataclasses.replace(net, dtype=dtype)
@@ -59,21 +55,14 @@ class BiasedNet:
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    weight: float = 1.0  # of the dependence in f's loss, 0 or more
-    weight_biased: float = 1.0  # of the dependence in g's loss, 0 or more
-    sigma: float = 1.0  # of the kernels, above 0
-    bandwidth: str = "fixed"  # fixed | median
+    weight: NotNegative = 1.0  # of the dependence in f's loss
+    weight_biased: NotNegative = 1.0  # of the dependence in g's loss
+    sigma: Positive = 1.0  # of the kernels
+    bandwidth: Literal["fixed", "median"] = "fixed"
     biased: BiasedNet = dataclasses.field(default_factory=BiasedNet)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "ReBias compares features")
-        for name in ("weight", "weight_biased"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is negative: take 0 or more, 1 in the authors' code")
-        if self.sigma <= 0:
-            raise ValueError(f"method.sigma = {self.sigma} is not above 0; the authors' code has 1")
-        if self.bandwidth not in ("fixed", "median"):
-            raise ValueError(f"method.bandwidth = {self.bandwidth!r} is not one of fixed, median")
         return _make(self, info, net, optim)
 
 

@@ -22,7 +22,7 @@ In the authors' variants an image counts as suffering only if it loses more than
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.models import resnet
 from jaxbed.optim import Optim
+from jaxbed.values import Share
 
 SHARES = {  # of images that are challenged, and the last epochs of all but the last of them
     "spatial_channel": ((0.3, 0.5, 0.7, 0.9), (9, 19, 29)),
@@ -44,17 +45,12 @@ LEAST_LOSS = 1e-4  # of probability
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    variant: str = "domainbed"  # domainbed | spatial_channel | imagenet
-    features: float = 1 / 3  # domainbed: share of an image's features that is masked
-    samples: float = 1 / 3  # domainbed: share of images that is masked
+    variant: Literal["domainbed", "spatial_channel", "imagenet"] = "domainbed"
+    features: Share = 1 / 3  # domainbed: share of an image's features that is masked
+    samples: Share = 1 / 3  # domainbed: share of images that is masked
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         resnet.require(net, "RSC masks maps")
-        if self.variant not in ("domainbed", *SHARES):
-            raise ValueError(f"method.variant = {self.variant!r} is not one of domainbed, {', '.join(SHARES)}")
-        for name in ("features", "samples"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"method.{name} = {getattr(self, name)} is no share: take a number from 0 to 1, 1/3 in DomainBed")
         return _make(self, info, net, optim)
 
 

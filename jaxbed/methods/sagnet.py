@@ -20,7 +20,7 @@ variant "biasbed": what BiasBed's released code computes. CR is the identity (it
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,25 +30,20 @@ from jaxbed import losses, pairs
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.models import resnet, style
 from jaxbed.optim import Optim, only
+from jaxbed.values import NotNegative, Positive, Stage
 
 
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    variant: str = "paper"  # paper | biasbed
-    style_stage: int = 3  # first stage of the heads, 1 to 4
-    w_adv: float = 0.1  # lambda_adv
-    clip_adv: float = 0.1  # global norm of the adversary's gradient
+    variant: Literal["paper", "biasbed"] = "paper"
+    style_stage: Stage = 3  # first stage of the heads
+    w_adv: NotNegative = 0.1  # lambda_adv
+    clip_adv: Positive = 0.1  # global norm of the adversary's gradient
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         resnet.require(net, "SagNet cuts a network between stages")
-        if self.variant not in ("paper", "biasbed"):
-            raise ValueError(f"method.variant = {self.variant!r} is not one of paper, biasbed")
-        if self.style_stage not in (1, 2, 3, 4):
-            raise ValueError(f"method.style_stage = {self.style_stage} is not one of 1, 2, 3, 4")
-        if self.w_adv < 0 or self.clip_adv <= 0:
-            raise ValueError(f"method.w_adv = {self.w_adv} must be 0 or more, method.clip_adv = {self.clip_adv} above 0; 0.1 in the paper")
         return _make(self, info, net, optim)
 
 

@@ -22,7 +22,7 @@ network are those before its head.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,7 @@ from jaxbed.method import Batch, Info, Method, PyTree, Sampling, State, apply_ne
 from jaxbed.methods import rebias
 from jaxbed.models import features
 from jaxbed.optim import Optim
+from jaxbed.values import LARGEST, Count, NotNegative, Positive, Range
 
 NOISE = 1e-6  # of a weight, by rounding
 
@@ -71,17 +72,15 @@ class BiasedByDesign:
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    epochs_before: int = 80  # of g
-    weight: float = 0.01  # of the cross-entropy, 0 or more; 1 on ImageNet
-    contrastive: int = 64  # images of every batch that are for the contrast
-    tau: float = 0.07  # temperature, above 0
-    ratio: float = 10.0  # where weights of drawing are cut, at least 1; 0: all images alike
+    epochs_before: Count = 80  # of g
+    weight: NotNegative = 0.01  # of the cross-entropy; 1 on ImageNet
+    contrastive: Annotated[int, Range(2, LARGEST)] = 64  # images of every batch that are for the contrast
+    tau: Positive = 0.07  # temperature
+    ratio: NotNegative = 10.0  # where weights of drawing are cut, at least 1; 0: all images alike
     biased: rebias.BiasedNet = dataclasses.field(default_factory=rebias.BiasedNet)
 
     def before(self, cfg: Train, classes: int) -> Before:
         features.require(cfg.net, "SoftCon compares features")
-        if self.epochs_before < 1:
-            raise ValueError(f"method.epochs_before = {self.epochs_before}: must be at least 1, and is 80 in the authors' code")
         network = self.biased.make(cfg.net, classes)
 
         def ask(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
@@ -95,14 +94,8 @@ class Config:
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "SoftCon compares features")
-        if self.weight < 0:
-            raise ValueError(f"method.weight = {self.weight} is negative: take 0 or more, 0.01 to 1 in the authors' code")
-        if self.tau <= 0:
-            raise ValueError(f"method.tau = {self.tau} is not above 0; the authors' code has 0.07")
         if self.ratio != 0 and self.ratio < 1:
             raise ValueError(f"method.ratio = {self.ratio}: take 1 or more, or 0 to draw all images alike; the authors' code has 10")
-        if self.contrastive < 2:
-            raise ValueError(f"method.contrastive = {self.contrastive}: a contrast needs 2 images or more; the authors' code has 64")
         return _make(self, info, net, optim)
 
 

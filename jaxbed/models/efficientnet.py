@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed.models.conv import conv, kaiming_normal
-from jaxbed.models.linear import Linear, allowed
+from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
+from jaxbed.values import Dtype, ShareBelowOne
 
 PyTree = Any
 # expansion, channels, blocks, stride of the first, kernel
@@ -27,11 +28,11 @@ EPSILON = 1e-3  # of BatchNorm
 
 @dataclasses.dataclass
 class Config:
-    dropout: float = 0.2  # before the last linear layer
-    dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
+    dropout: ShareBelowOne = 0.2  # before the last linear layer
+    dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
 
     def make(self, classes: int) -> nn.Module:
-        return EfficientNetLite0(self.dropout, allowed(self.dtype), classes)
+        return EfficientNetLite0(self.dropout, self.dtype, classes)
 
 
 class EfficientNetLite0(nn.Module):

@@ -8,15 +8,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-DTYPES = ("float32", "bfloat16")
-
-
-def allowed(dtype: str) -> str:
-    """A network's `dtype`; ValueError for any but these two."""
-    if dtype not in DTYPES:
-        raise ValueError(f"net.dtype = {dtype!r} is not one of {', '.join(DTYPES)}")
-    return dtype
-
 
 class Linear(nn.Module):
     """x [..., inputs] -> [..., features]; parameters in float32, arithmetic and output in `dtype`."""

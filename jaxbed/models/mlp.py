@@ -5,15 +5,16 @@ import dataclasses
 import flax.linen as nn
 import jax
 
-from jaxbed.models.linear import Linear, allowed
+from jaxbed.models.linear import Linear
+from jaxbed.values import Count, Dtype
 
 
 @dataclasses.dataclass
 class Config:
     """widths: hidden layers. (100, 100, 16) is DisEnt's and BiasEnsemble's net, (100, 100, 100) LfF's."""
 
-    widths: tuple[int, ...] = (100, 100, 16)
-    dtype: str = "float32"  # of the hidden layers: float32 | bfloat16; parameters stay float32
+    widths: tuple[Count, ...] = (100, 100, 16)
+    dtype: Dtype = "float32"  # of the hidden layers; parameters stay float32
 
     @property
     def parts(self) -> int:
@@ -22,7 +23,7 @@ class Config:
 
     def make(self, classes: int, first: int = 0, last: int | None = None) -> nn.Module:
         """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
-        return MLP(tuple(self.widths), allowed(self.dtype), classes, first, self.parts if last is None else last)
+        return MLP(tuple(self.widths), self.dtype, classes, first, self.parts if last is None else last)
 
 
 class MLP(nn.Module):

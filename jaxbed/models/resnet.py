@@ -10,16 +10,17 @@ excepted (MixStyle, InfoDrop).
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
 
 from jaxbed.models.conv import Conv
 from jaxbed.models.features import pooled
-from jaxbed.models.linear import Linear, allowed
+from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.models.pool import max_pool
+from jaxbed.values import Count, Dtype, ShareBelowOne
 
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 BOTTLENECK = (50,)
@@ -29,12 +30,12 @@ PARTS = 6
 
 @dataclasses.dataclass
 class Config:
-    depth: int = 50  # 10 | 18 | 34 | 50
-    width: int = 64  # channels of the first stage; 64 is the published network
-    stem: str = "imagenet"  # imagenet: 7x7 stride 2, 3x3 max-pool | small: 3x3 | half: 3x3 stride 2
-    dropout: float = 0.0  # before the last linear layer
-    dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
-    norm_groups: int = 1  # parts of a batch that BatchNorm normalises each by itself; several devices then wait less for each other
+    depth: Literal[10, 18, 34, 50] = 50
+    width: Count = 64  # channels of the first stage; 64 is the published network
+    stem: Literal["imagenet", "small", "half"] = "imagenet"  # 7x7 stride 2, 3x3 max-pool; small: 3x3; half: 3x3 stride 2
+    dropout: ShareBelowOne = 0.0  # before the last linear layer
+    dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
+    norm_groups: Count = 1  # parts of a batch that BatchNorm normalises each by itself; several devices then wait less for each other
     parts: ClassVar[int] = PARTS
 
     def make(
@@ -47,17 +48,11 @@ class Config:
         last: int = PARTS,
     ) -> nn.Module:
         """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
-        for name, value, known in (("depth", self.depth, tuple(BLOCKS)), ("stem", self.stem, STEMS)):
-            if value not in known:
-                raise ValueError(f"net.{name} = {value!r} is not one of {', '.join(map(str, known))}")
-        for name in ("width", "norm_groups"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"net.{name} = {getattr(self, name)}: must be at least 1")
         if self.norm_groups > 1:
             if norm is not BatchNorm:
                 raise ValueError(f"net.norm_groups = {self.norm_groups}: this method's BatchNorms are of its own, over the whole batch")
             norm = functools.partial(BatchNorm, groups=self.norm_groups)
-        return ResNet(self.depth, self.width, self.stem, self.dropout, allowed(self.dtype), classes, conv, norm, after, first, last)
+        return ResNet(self.depth, self.width, self.stem, self.dropout, self.dtype, classes, conv, norm, after, first, last)
 
 
 def require(net: Any, reason: str) -> None:

@@ -10,16 +10,17 @@ import jax
 
 from jaxbed.models.conv import Conv
 from jaxbed.models.features import pooled
-from jaxbed.models.linear import Linear, allowed
+from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
+from jaxbed.values import Count, Dtype
 
 
 @dataclasses.dataclass
 class Config:
-    kernel: int = 7  # odd
-    widths: tuple[int, ...] = (16, 32, 64, 128)
-    stride: int = 1  # of the first block: with 2 and kernel 1 it sees every second row and column
-    dtype: str = "float32"  # of activations: float32 | bfloat16; parameters and statistics stay float32
+    kernel: Count = 7  # odd
+    widths: tuple[Count, ...] = (16, 32, 64, 128)
+    stride: Count = 1  # of the first block: with 2 and kernel 1 it sees every second row and column
+    dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
 
     @property
     def parts(self) -> int:
@@ -31,7 +32,7 @@ class Config:
         if self.kernel % 2 == 0:
             raise ValueError(f"net.kernel = {self.kernel} has no centre: take an odd one, 7 (main network) or 1 (biased by design)")
         last = self.parts if last is None else last
-        return SimpleConv(self.kernel, tuple(self.widths), self.stride, allowed(self.dtype), classes, first, last)
+        return SimpleConv(self.kernel, tuple(self.widths), self.stride, self.dtype, classes, first, last)
 
 
 class SimpleConv(nn.Module):

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
+from jaxbed import values
 from jaxbed.models import reflect_conv, torch_files
-from jaxbed.models.linear import DTYPES
+from jaxbed.values import Count, Dtype, Stage
 
 PyTree = Any
 CONVOLUTIONS = (2, 2, 4, 4)  # of VGG-19's stages; of the last one that is used, only the first
@@ -37,16 +38,13 @@ class Layer(NamedTuple):
 @dataclasses.dataclass
 class Config:
     weights: str = ""  # a file that data_prep/style_network.py made; random: untrained, to measure speed and for tests
-    width: int = 64  # channels of the first stage; 64 is the published network
-    stages: int = 4  # features are relu<stages>_1, 1 to 4; published: 4
-    dtype: str = "float32"  # of activations: float32 | bfloat16
+    width: Count = 64  # channels of the first stage; 64 is the published network
+    stages: Stage = 4  # features are relu<stages>_1; published: 4
+    dtype: Dtype = "float32"  # of activations
 
     def load(self) -> PyTree:
         """{"encoder": ..., "decoder": ...}, float32. Raises ValueError or FileNotFoundError for what is not there or does not fit."""
-        if self.dtype not in DTYPES:
-            raise ValueError(f"style.dtype = {self.dtype!r} is not one of {', '.join(DTYPES)}")
-        if self.width < 1 or self.stages not in range(1, 5):
-            raise ValueError(f"style.width = {self.width}, style.stages = {self.stages}: allowed are widths from 1 on and 1 to 4 stages")
+        values.check(self, "style")
         if not self.weights:
             raise ValueError(f'style.weights is empty: name a file ({PREPARE} makes one), or "random" to measure speed')
         if self.weights == "random":

@@ -11,32 +11,34 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxbed import ending
 from jaxbed.stats import analysis, figure_style, files, inputs, names, options, progress, report
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs `jaxbed stats` with the given arguments; returns the exit code."""
+    return ending.of(lambda: run(argv), "jaxbed stats")
+
+
+def run(argv: Sequence[str]) -> int:
+    """The same; raises what is wrong."""
     asked, paths = options.parse(argv)
-    try:
-        options.check(asked)
-        if paths.out is not None:
-            _check_output(paths.out, [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))])
-        with progress.shown():
-            given = inputs.read(paths)
-            found = analysis.analyse(given.frame, asked, roles=given.roles, table=given.table, last=given.last)
-        text = report.to_text(found)
-        facts = {"input": [str(path) for path in paths.paths]}
-        facts |= {name: value for name in ("roles", "table", "last_scores", "rename", "columns") if (value := getattr(paths, name))}
-        with progress.shown():
-            written = _write(found, paths.out, {**facts, "files": given.files}) if paths.out else []
-        if written:
-            if letters := figure_style.lacking([*found.results["algorithms"], *found.results["datasets"]]):
-                text += f"\n\nwarning LETTERS: figures show boxes for {names.listed(letters)}, which their font lacks. Use --rename."
-            text += f"\n\nwrote {len(written)} files: {paths.out}/report.html, stats.json, tables, figures"
-        _print(text)
-    except (ValueError, OSError) as error:
-        print(f"jaxbed stats: {error}", file=sys.stderr)
-        return 2
+    options.check(asked)
+    if paths.out is not None:
+        _check_output(paths.out, [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))])
+    with progress.shown():
+        given = inputs.read(paths)
+        found = analysis.analyse(given.frame, asked, roles=given.roles, table=given.table, last=given.last)
+    text = report.to_text(found)
+    facts = {"input": [str(path) for path in paths.paths]}
+    facts |= {name: value for name in ("roles", "table", "last_scores", "rename", "columns") if (value := getattr(paths, name))}
+    with progress.shown():
+        written = _write(found, paths.out, {**facts, "files": given.files}) if paths.out else []
+    if written:
+        if letters := figure_style.lacking([*found.results["algorithms"], *found.results["datasets"]]):
+            text += f"\n\nwarning LETTERS: figures show boxes for {names.listed(letters)}, which their font lacks. Use --rename."
+        text += f"\n\nwrote {len(written)} files: {paths.out}/report.html, stats.json, tables, figures"
+    _print(text)
     return 0
 
 
@@ -75,4 +77,4 @@ def _check_output(name: str, inputs: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.leave(main(sys.argv[1:]))

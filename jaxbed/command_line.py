@@ -1,0 +1,155 @@
+"""The command line of a run: --config=FILE.py, --config.NAME=VALUE, --workdir=DIR. Nothing of it reaches JAX before it is understood."""
+
+import difflib
+import importlib.util
+import inspect
+import pathlib
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxbed import config, settings, values
+from jaxbed.config import Train
+
+USAGE = """usage: python -m jaxbed.main --config=FILE.py[:DATA] [--workdir=DIR] [--config.NAME=VALUE ...]
+
+Trains all seeds, evaluates every epoch on every set, prints the scores. The same command goes on where it stopped.
+
+  --config=FILE.py[:DATA]  Python file with get_config(), which may take the name of a data set
+  --config.NAME=VALUE      another value of a field, as --config.optim.lr=0.05; add --config=FILE.py --help for a list of all
+  --workdir=DIR            where the run is kept (default: runs/FILE-DATA, and the fields that were given)
+"""
+EXAMPLE = "for example --config=configs/erm.py"
+HELP = ("--help", "-h")
+LONGEST = 150  # characters of a default workdir's name
+
+
+class Asked(NamedTuple):
+    """What a command line asks for."""
+
+    cfg: Train
+    workdir: pathlib.Path
+
+
+def parse(words: Sequence[str]) -> Asked | None:
+    """What the words after the command ask for; None where they ask for help, which is then printed.
+
+    Raises ValueError, which names the word and the cure, for what cannot be understood. Of a field that is given several times the last
+    value counts; several of a tuple of texts, such as `sweep`, are joined.
+    """
+    given, help = _pairs([word for word in words if word not in HELP]), any(word in HELP for word in words)
+    source = next((value for name, value in reversed(given) if name == "--config"), None)
+    if source is None and help:
+        print(USAGE)
+        return None
+    if not source:
+        raise ValueError(f"--config=FILE.py is missing, {EXAMPLE}")
+    cfg, fields = load(source), {}
+    for name, word in given:
+        if name.startswith("--config."):
+            field = name.removeprefix("--config.")
+            value = config.from_word(cfg, field, word, f"{name}={word}")
+            joined = field in fields and config.hint(cfg, field) == tuple[str, ...]
+            fields[field] = fields[field] + value if joined else value
+    for field, value in fields.items():
+        cfg = config.with_field(cfg, field, value)
+    if help:
+        print(USAGE, *describe(cfg), sep="\n")
+        return None
+    folder = next((value for name, value in reversed(given) if name == "--workdir"), None)
+    if folder is not None and not folder.strip():
+        raise ValueError("--workdir= is empty: name a folder, or leave it out")
+    return Asked(cfg, pathlib.Path(folder) if folder else default_workdir(source, cfg, fields))
+
+
+def _pairs(words: list[str]) -> list[tuple[str, str]]:
+    """(name, value) of --name=value or --name value."""
+    found, rest = [], iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not re.fullmatch(r"--config(\.\w+)*|--workdir", name):
+            close = difflib.get_close_matches(name, ("--config", "--workdir", "--help"), 1)
+            known = f"did you mean {close[0]}?" if close else "a run is given --config=FILE.py, --config.NAME=VALUE and --workdir=DIR"
+            raise ValueError(f"{word} is unknown: {known}")
+        if not equals and (value := next(rest, None)) is None:
+            raise ValueError(f"{word} lacks its value: write {word}=VALUE")
+        found.append((name, value))
+    return found
+
+
+def load(source: str) -> Train:
+    """The configuration of FILE.py or FILE.py:DATA.
+
+    A file finds modules beside it and beside its folder (`configs.common`), wherever the command is called. Raises ValueError, which names
+    file and line, where there is no such file, where it fails, or where what it gives is no configuration.
+    """
+    file, colon, data = source.partition(".py:") if ".py:" in source else (source.removesuffix(".py"), "", "")
+    path = pathlib.Path(f"{file}.py")
+    if not colon and not source.endswith(".py"):
+        raise ValueError(f"--config={source}: a configuration is a Python file, {EXAMPLE}")
+    if not path.is_file():
+        raise ValueError(f"--config={source}: there is no file {path}{_near(path)}")
+    sys.path += [str(path.parent.absolute()), str(path.parent.parent.absolute())]
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}_config"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        make = getattr(module, "get_config", None)
+        if not callable(make):
+            raise ValueError(f"{path} has no function get_config(), which returns the configuration")
+        given = [data] if colon else []
+        _check_call(make, given, path, source)
+        cfg = make(*given)
+    except Exception as error:  # whatever the file does
+        raise ValueError(f"--config={source}: {_reason(error, path)}") from error
+    if not isinstance(cfg, Train):
+        raise ValueError(f"--config={source}: get_config() returns a {type(cfg).__name__}, and must return a jaxbed.config.Train")
+    return cfg
+
+
+def _near(path: pathlib.Path) -> str:
+    close = difflib.get_close_matches(path.name, sorted(each.name for each in path.parent.glob("*.py")), 1)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""
+
+
+def _check_call(make: Any, given: list[str], path: pathlib.Path, source: str) -> None:
+    try:
+        inspect.signature(make).bind(*given)
+    except TypeError:
+        cure = f"get_config() takes no data set: write --config={path}" if given else f"it needs a data set: write --config={path}:DATA"
+        raise ValueError(cure) from None
+
+
+def _reason(error: Exception, path: pathlib.Path) -> str:
+    """What went wrong in a configuration file, and in which of its lines."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}, is not Python ({error.msg})"
+    if isinstance(error, ValueError):
+        return str(error)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}, line {lines[-1]}: {type(error).__name__}: {error}" if lines else f"{type(error).__name__}: {error}"
+
+
+def describe(cfg: Train) -> list[str]:
+    """A line for each field that can be given: its name, what it holds now, and what is allowed."""
+    rows = [(f"--config.{field}", str(value), values.allowed(hint)) for field, value, hint, _ in values.fields(cfg)]
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    return [f"{name:{widths[0]}}  {value:{min(widths[1], 40)}}  {allowed}" for name, value, allowed in rows]
+
+
+def default_workdir(source: str, cfg: Train, fields: dict[str, Any]) -> pathlib.Path:
+    """runs/FILE-DATA, then the fields that were given, but for those that a run may be continued with other values of."""
+    bound = {field: value for field, value in fields.items() if not _is_free(field, settings.free(config.saved(cfg)))}
+    name = f"{pathlib.Path(source.split(':')[0]).stem}-{type(cfg.data).__module__.rpartition('.')[2]}"
+    name += "".join(f",{field}={value}" for field, value in sorted(bound.items()))
+    name = re.sub(r"[^\w.,=+()-]+", "_", name)
+    if len(name) > LONGEST:
+        raise ValueError("so many fields make no name for a workdir: give --workdir=DIR")
+    return pathlib.Path("runs") / name
+
+
+def _is_free(field: str, free: set[str]) -> bool:
+    return any(field == each or field.startswith(f"{each}.") for each in free)

@@ -1,0 +1,181 @@
+"""What the fields of a configuration can hold, said by their types: whole numbers, numbers of a range, words out of a list.
+
+    class Config:
+        p: Share = 0.5                          a number from 0 to 1
+        units: Count = 32                       a whole number, 1 or more
+        variant: Literal["paper", "biasbed"] = "paper"
+        stages: tuple[Stage, ...] = (1, 2)
+
+`check` looks at a whole configuration, `from_word` makes a value of a word of the command line. A type that says nothing more (float, Any)
+is no error: then a number need only be finite.
+"""
+
+import ast
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
+
+LARGEST = 2**31 - 1  # whole numbers of a compiled program have 32 bits
+BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class Range(NamedTuple):
+    """Which numbers are allowed: from `least` to `most`, without these two where `above` and `below` say so."""
+
+    least: float
+    most: float = math.inf
+    above: bool = False
+    below: bool = False
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is within."""
+        return (self.least < number if self.above else self.least <= number) and (number < self.most if self.below else number <= self.most)
+
+    def __str__(self) -> str:
+        low, high = f"above {self.least}" if self.above else f"{self.least}", f"below {self.most}" if self.below else f"{self.most}"
+        if self.most == math.inf:
+            return low if self.above else f"{low} or more"
+        return f"{low}{' and' if self.above else ' to'} {high}" if self.below or not self.above else f"{low}, up to {high}"
+
+
+class OneOf(tuple):
+    """The numbers that are allowed. (A Literal holds no floats.)"""
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is among them."""
+        return number in self
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(map(str, self))}"
+
+
+Count = Annotated[int, Range(1, LARGEST)]
+Whole = Annotated[int, Range(0, LARGEST)]
+NotNegative = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(0, above=True)]
+Share = Annotated[float, Range(0, 1)]  # a probability or a part of a whole
+ShareBelowOne = Annotated[float, Range(0, 1, below=True)]
+Stage = Literal[1, 2, 3, 4]  # of a ResNet
+Dtype = Literal["float32", "bfloat16"]
+
+
+def check(cfg: Any, path: str = "") -> None:
+    """Raises ValueError, which names the field, its value and what is allowed, for the first value that its type forbids.
+
+    `path`: what a dataclass within a configuration is called there, as "optim".
+    """
+    for field, value, hint, default in fields(cfg, path):
+        if not _fits(value, hint):
+            usual = "" if default is dataclasses.MISSING or not _fits(default, hint) else f" (default: {_shown(default)})"
+            raise ValueError(f"{field} = {_shown(value)}: must be {allowed(hint)}{usual}")
+
+
+def fields(cfg: Any, path: str = "") -> Iterator[tuple[str, Any, Any, Any]]:
+    """(dotted name, value, type, default) of every field that is no dataclass itself."""
+    for field in dataclasses.fields(cfg):
+        value, name = getattr(cfg, field.name), f"{path}.{field.name}".lstrip(".")
+        if dataclasses.is_dataclass(value):
+            yield from fields(value, name)
+        else:
+            yield name, value, hints(type(cfg)).get(field.name, Any), field.default
+
+
+@functools.cache
+def hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields."""
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except NameError:  # a class of a user that names types which are there for a type checker alone
+        return {}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind, (inner, *rest) = typing.get_origin(hint), typing.get_args(hint) or (None,)
+    if kind is Annotated:
+        return _fits(value, inner) and all(limit.holds(value) for limit in rest if isinstance(limit, Range | OneOf))
+    if kind is Literal:
+        return any(type(value) is type(word) and value == word for word in typing.get_args(hint))
+    if kind is tuple:
+        several = [inner] * len(value) if isinstance(value, tuple) and rest == [...] else [inner, *rest]
+        return isinstance(value, tuple) and len(value) == len(several) and all(map(_fits, value, several))
+    if kind in (types.UnionType, typing.Union):
+        return any(_fits(value, each) for each in (inner, *rest))
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(hint, type) and not dataclasses.is_dataclass(hint):
+        return isinstance(value, hint)
+    numbers = value if isinstance(value, tuple) else (value,)
+    return all(math.isfinite(number) for number in numbers if isinstance(number, float))
+
+
+def allowed(hint: Any) -> str:
+    """What a type allows, in words."""
+    kind, (inner, *rest) = typing.get_origin(hint), typing.get_args(hint) or (None,)
+    if kind is Annotated:
+        return ", ".join([allowed(inner), *(str(limit) for limit in rest if isinstance(limit, Range | OneOf))])
+    if kind is Literal:
+        return f"one of {', '.join(map(str, typing.get_args(hint)))}"
+    if kind is tuple:
+        return f"several values in brackets, each {allowed(inner)}" if rest == [...] else f"{1 + len(rest)} values, each {allowed(inner)}"
+    if kind in (types.UnionType, typing.Union):
+        return " or ".join(map(allowed, (inner, *rest)))
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return words.get(hint) or ("a finite number" if hint is Any else getattr(hint, "__name__", str(hint)))
+
+
+def from_word(asked: str, field: str, word: str, hint: Any, now: Any) -> Any:
+    """The value of a word of the command line for a field of a type, or, where that is Any, of the same kind as what it holds `now`.
+
+    Raises ValueError, which begins with `asked`, for a word of another kind; ranges are left to `check`.
+    """
+    hint = hint if hint is not Any or now is None else type(now) if not isinstance(now, tuple) else tuple[_common(now), ...]
+    try:
+        return _parsed(word.strip(), hint)
+    except (ValueError, SyntaxError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError):
+        raise ValueError(f"{asked}: {field} must be {allowed(hint)}, as {_example(hint, now)}") from None
+
+
+def _common(values: tuple) -> Any:
+    kinds = {type(value) for value in values}
+    return kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else Any
+
+
+def _parsed(word: str, hint: Any) -> Any:
+    kind, (inner, *rest) = typing.get_origin(hint), typing.get_args(hint) or (None,)
+    if kind is Annotated:
+        return _parsed(word, inner)
+    if kind is Literal:
+        return next((each for each in typing.get_args(hint) if str(each) == word), word)  # another one: `check` lists them
+    if kind is tuple:
+        entries = _entries(word, inner)
+        several = [inner] * len(entries) if rest == [...] else [inner, *rest]
+        return tuple(_parsed(entry, each) for entry, each in zip(entries, several, strict=True))
+    if hint is bool:
+        return (
+            {"true": True, "1": True, "false": False, "0": False}.get(word.lower())
+            if word.lower() in ("true", "false", "0", "1")
+            else int("")
+        )
+    return hint(word) if hint in (int, float, str) else ast.literal_eval(word)
+
+
+def _entries(word: str, inner: Any) -> list[str]:
+    """The entries of a tuple: (1, 2) or [1, 2] or 1,2; a word without brackets or quotes is one entry where entries are text."""
+    if word[:1] in ("(", "[", "'", '"'):
+        found = ast.literal_eval(word)
+        return [entry if isinstance(entry, str) else repr(entry) for entry in (found if isinstance(found, tuple | list) else (found,))]
+    if inner is str:
+        return [word] if word else []
+    return [entry.strip() for entry in word.split(",")]
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _example(hint: Any, now: Any) -> str:
+    return f'"{now}"' if isinstance(now, tuple) and now else "\"('one', 'two')\"" if isinstance(now, tuple) else _shown(now)
