@@ -77,7 +77,7 @@ def look_up(cfg: Any, field: str, asked: str) -> Any:
         if not dataclasses.is_dataclass(holder):
             raise ValueError(f"{asked}: {path} is a single value, {holder!r}, and has no field {name!r}")
         if name not in (known := [each.name for each in dataclasses.fields(holder)]):
-            raise ValueError(f"{asked}: no field {name!r} among {', '.join(known)}")
+            raise ValueError(f"{asked}: no field {name!r} among {', '.join(known) or 'none'}")
         holder, path = getattr(holder, name), f"{path}.{name}".lstrip(".")
     return holder
 
@@ -95,8 +95,8 @@ def from_word(cfg: Any, field: str, word: str, asked: str) -> Any:
     """
     now = look_up(cfg, field, asked)
     if dataclasses.is_dataclass(now):
-        inner = ", ".join(f"{field}.{each.name}" for each in dataclasses.fields(now))
-        raise ValueError(f"{asked}: name one of its fields, {inner}; another {type(now).__name__} is chosen in the file")
+        inner = ", ".join(f"{field}.{each.name}" for each in dataclasses.fields(now)) or "of which it has none"
+        raise ValueError(f"{asked}: name one of its fields, {inner}; what {field} is, the file says")
     return values.from_word(asked, field, word, hint(cfg, field), now)
 
 

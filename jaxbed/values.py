@@ -149,7 +149,7 @@ def _parsed(word: str, hint: Any) -> Any:
     if kind is Annotated:
         return _parsed(word, inner)
     if kind is Literal:
-        return next((each for each in typing.get_args(hint) if str(each) == word), word)  # another one: `check` lists them
+        return {str(each): each for each in typing.get_args(hint)}[word]
     if kind is tuple:
         entries = _entries(word, inner)
         several = [inner] * len(entries) if rest == [...] else [inner, *rest]

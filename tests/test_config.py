@@ -7,21 +7,18 @@ import json
 import pathlib
 import re
 import shlex
-import warnings
 
 import jax
 import numpy as np
 import pytest
 import tiny
-from absl import flags
-from ml_collections import config_flags
 from PIL import Image
 
 from configs import common, published
-from jaxbed import config, decisions, keys, log, main, parallel, variants
-from jaxbed.data import biased_pictures, colored_mnist, corrupted_cifar10, imagenet, noise, shapes
+from jaxbed import command_line, config, decisions, keys, log, parallel, values, variants
+from jaxbed.data import bar, bffhq, biased_pictures, colored_mnist, corrupted_cifar10, held_out, imagenet, noise, shapes, waterbirds
 from jaxbed.methods import lff
-from jaxbed.models import mlp, style_network
+from jaxbed.models import efficientnet, mlp, simple_conv, style_network
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
@@ -300,20 +297,10 @@ def test_overrides_named_in_the_docstring_exist(stem, monkeypatch):
 # Flags
 
 
-def parsed_flags(monkeypatch, *arguments: str) -> flags.FlagValues:
-    values = flags.FlagValues()
-    argv = ["jaxbed", *arguments]
-    config_flags.DEFINE_config_file("config", flag_values=values, lock_config=True, sys_argv=argv)
-    monkeypatch.chdir(ROOT)
-    with warnings.catch_warnings():  # ml_collections 1.1 loads files the old way
-        warnings.filterwarnings("ignore", r"the load_module\(\) method is deprecated", DeprecationWarning)
-        assert values(argv) == ["jaxbed"]
-    return values
-
-
 def parse(monkeypatch, *arguments: str) -> config.Train:
     """The configuration that `python -m jaxbed.main ARGUMENTS` would have."""
-    return parsed_flags(monkeypatch, *arguments)["config"].value
+    monkeypatch.chdir(ROOT)
+    return command_line.parse(arguments).cfg
 
 
 @pytest.mark.parametrize(
@@ -321,15 +308,14 @@ def parse(monkeypatch, *arguments: str) -> config.Train:
     [
         ("speed=1", "--config.speed=1: no field 'speed' among name, method"),
         ("optim.rate=1", "no field 'rate' among rule, lr"),
-        ("seeds.x=1", "no field 'x' among those of a single value"),
+        ("seeds.x=1", "seeds is a single value, 3, and has no field 'x'"),
         ("speed.x=1", "no field 'speed' among name, method"),
+        ("optim=sgd", "name one of its fields, optim.rule, optim.lr, .*; what optim is, the file says"),
     ],
 )
-@pytest.mark.filterwarnings(r"ignore:the load_module\(\) method is deprecated:DeprecationWarning")  # as above
 def test_a_field_that_is_not_there_is_refused_with_those_that_are(monkeypatch, override, message):
-    words = ("--config=configs/erm.py", f"--config.{override}")
-    with pytest.raises(ValueError, match=message), main.named_fields(["jaxbed", *words]):
-        parsed_flags(monkeypatch, *words)
+    with pytest.raises(ValueError, match=message):
+        parse(monkeypatch, "--config=configs/erm.py", f"--config.{override}")
 
 
 @pytest.mark.parametrize(
@@ -339,7 +325,7 @@ def test_a_field_that_is_not_there_is_refused_with_those_that_are(monkeypatch, o
         ("erm.py", "name=ERM, again", "name", "ERM, again"),
         ("erm.py", "optim.lr=0.01", "optim.lr", 0.01),
         ("erm.py", "optim.lr=1", "optim.lr", 1.0),
-        ("erm.py", "optim.milestones_epochs=(3,4.5)", "optim.milestones_epochs", (3, 4.5)),
+        ("erm.py", "optim.milestones_epochs=(3,4.5)", "optim.milestones_epochs", (3.0, 4.5)),
         ("erm.py", "shared_order=true", "shared_order", True),
         ("erm.py", "mesh.within=map", "mesh.within", "map"),
         ("erm.py", "eval.sets=('val','edge')", "eval.sets", ("val", "edge")),
@@ -368,25 +354,25 @@ def jsoned(value):
 @pytest.mark.parametrize("override", ["seed=3", "optim.learning_rate=1", "data.folder=x", "method.q=0.5"])
 def test_flags_for_fields_that_do_not_exist_are_refused(monkeypatch, override):
     field = override.partition("=")[0].rpartition(".")[2]
-    with pytest.raises(KeyError, match=f"Field {field} not found"):
+    with pytest.raises(ValueError, match=f"no field {field!r} among "):
         parse(monkeypatch, "--config=configs/erm.py", f"--config.{override}")
 
 
 @pytest.mark.parametrize("override", ["seeds=many", "seeds=1.5", "optim.lr=fast", "shared_order=maybe", "data.side_px=32px"])
 def test_flags_of_the_wrong_type_are_refused(monkeypatch, override):
-    with pytest.raises(flags.IllegalFlagValueError, match=f"--config.{override}"):
+    with pytest.raises(ValueError, match=f"--config.{override}: .* must be "):
         parse(monkeypatch, "--config=configs/erm.py", f"--config.{override}")
 
 
 def test_whole_parts_cannot_be_overridden_by_a_word(monkeypatch):
-    with pytest.raises(flags.Error, match=r"config\.method"):
+    with pytest.raises(ValueError, match=r"--config\.method=lff: name one of its fields, of which it has none; what method is"):
         parse(monkeypatch, "--config=configs/erm.py", "--config.method=lff")
 
 
 def test_an_unknown_data_set_is_refused_with_the_known_ones(monkeypatch):
     with pytest.raises(ValueError, match=f"no setting for data set 'mnist': .*one of {', '.join(common.SETTINGS)}"):
         common.build("ERM", None, "mnist")
-    with pytest.raises(flags.IllegalFlagValueError, match=f"one of {', '.join(common.SETTINGS)}"):
+    with pytest.raises(ValueError, match=f"one of {', '.join(common.SETTINGS)}"):
         parse(monkeypatch, "--config=configs/erm.py:mnist")
 
 
@@ -403,40 +389,64 @@ def test_a_file_outside_the_project_may_use_what_is_inside(monkeypatch, tmp_path
 # check
 
 
-def overridden(name, value):
-    optim = tiny.Optim()
-    setattr(optim, name, value)  # as a flag does
-    return optim
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"epochs": 0}, "epochs = 0: must be at least 1"),
-        ({"batch_size": 0}, "batch_size = 0: must be at least 1"),
-        ({"seeds": -1}, "seeds = -1: must be at least 1"),
-        ({"eval": config.Eval(batch_size=0)}, "eval.batch_size = 0: must be at least 1"),
-        ({"first_seed": -1}, "first_seed = -1: must be from 0 to 2147483646"),
-        ({"first_seed": 2**31}, "first_seed = 2147483648: must be from 0"),
-        ({"save": config.Save(-1)}, "save.resume_every_minutes = -1: must be 0 or more"),
-        *(
-            ({"optim": overridden(name, value)}, f"optim.{name} = {value}: must be {allowed}")
-            for name, value, allowed in (
-                ("lr", -1.0, "0 or more"),
-                ("lr", float("nan"), "0 or more"),
-                ("weight_decay", float("inf"), "0 or more"),
-                ("momentum", 2.0, "from 0 to below 1"),
-                ("b2", 1.0, "from 0 to below 1"),
-                ("eps", 0.0, "above 0"),
-                ("warmup_epochs", -3.0, "0 or more"),
-            )
-        ),
-        ({"name": ""}, "name is empty"),
+        ({"first_seed": 2**31 - 2}, "first_seed = 2147483646: must be from 0 to 2147483645, for 2 seeds"),
+        ({"name": " "}, "name = ' ' is blank"),
+        ({"name": "a\tb"}, "name = .* holds an invisible character"),
+        ({"batch_size": 2.5}, "batch_size = 2.5: must be a whole number, 1 to"),
+        ({"seeds": True}, "seeds = true: must be a whole number"),
+        ({"shared_order": 1}, "shared_order = 1: must be true or false"),
+        ({"net": mlp.Config(("a",))}, r"net.widths = \('a',\): must be several values in brackets, each a whole number"),
+        ({"net": mlp.Config(8)}, "net.widths = 8: must be several values"),
+        ({"optim": tiny.Optim(lr=float("nan"))}, r"optim.lr = nan: must be a number, 0 or more \(default: 0.1\)"),
+        ({"optim": tiny.Optim(milestones_epochs=(5, -1))}, r"optim.milestones_epochs = \(5, -1\): must be several values"),
+        ({"optim": tiny.Optim(b2=1.0)}, "optim.b2 = 1.0: must be a number, 0 to below 1"),
     ],
 )
 def test_settings_that_no_run_can_have_are_refused(change, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         config.check(tiny.train_config(**change))
+
+
+def parts_of_configurations() -> list:
+    """One of every kind of dataclass that a configuration of this package can hold."""
+    built = [
+        of_file(stem).get_config(dataset) for stem in FILES for dataset in common.SETTINGS if dataset not in COMMON_NETS or stem == "erm"
+    ]
+    built += [tiny.train_config(net=net) for net in (simple_conv.Config(), efficientnet.Config())]
+    built += [tiny.train_config(data=held_out.Config(data())) for data in (bar.Config, bffhq.Config, waterbirds.Config)]
+    found: dict[type, object] = {}
+
+    def collect(part: object) -> None:
+        found.setdefault(type(part), part)
+        for field in dataclasses.fields(part):
+            if dataclasses.is_dataclass(inner := getattr(part, field.name)):
+                collect(inner)
+
+    for cfg in built:
+        collect(cfg)
+    return [pytest.param(part, id=f"{kind.__module__}.{kind.__name__}") for kind, part in found.items()]
+
+
+ANY_NUMBER = {"mean"}  # fields of which every finite number can be meant
+NEVER = (float("nan"), float("inf"), -float("inf"), "1", None)
+
+
+@pytest.mark.parametrize("part", parts_of_configurations())
+def test_every_number_has_a_range_and_nothing_outside_is_accepted(part):
+    values.check(part, "part")
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        hint = str(values.hints(type(part))[field.name])
+        whole, number = "int" in hint, "float" in hint or "Literal[" in hint
+        outside = [*NEVER, *([] if field.name in ANY_NUMBER else [-1, -1e-9]), *([2**31, 0.5] if whole else [])]
+        for strange in outside if whole or number else ():
+            changed = dataclasses.replace(part, **{field.name: (strange,) * len(value or "1") if isinstance(value, tuple) else strange})
+            with pytest.raises(ValueError, match=rf"^part\.{field.name} = .*: must be .*"):
+                values.check(changed, "part")
 
 
 def test_the_least_settings_are_accepted():
@@ -574,10 +584,19 @@ def test_impossible_settings_claim_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_default_workdir_names_file_and_data_set(monkeypatch):
-    values = parsed_flags(monkeypatch, "--config=configs/lff.py:colored_mnist")
-    monkeypatch.setattr(main.flags, "FLAGS", values)
-    assert main.default_workdir(values["config"].value) == "runs/lff-colored_mnist"
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        (["--config=configs/lff.py:colored_mnist"], "lff-colored_mnist"),
+        (["--config=configs/lff.py:colored_mnist", "--config.data.dir=/x", "--config.eval.sets=val"], "lff-colored_mnist"),  # may change
+        (["--config=configs/erm.py", "--config.seeds=2", "--config.optim.lr=5e-1"], "erm-shapes,optim.lr=0.5,seeds=2"),
+        (["--config=configs/erm.py", "--config.init_from=runs/a:3"], "erm-shapes,init_from=runs_a_3"),
+        (["--config=configs/erm.py", "--config.seeds=2", "--workdir=here"], None),
+    ],
+)
+def test_the_default_workdir_names_file_data_and_what_was_given(monkeypatch, words, folder):
+    monkeypatch.chdir(ROOT)
+    assert command_line.parse(words).workdir == (pathlib.Path("runs") / folder if folder else pathlib.Path("here"))
 
 
 @pytest.mark.parametrize(("seeds", "devices"), [(0, 1), (1, 1), (3, 3), (10, 10), (20, 10), (13, 1), (25, 5)])

@@ -245,9 +245,9 @@ def test_input_scale_divides_once_or_twice(idx_digits, name, largest):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layout": "zip"}, r"data.layout = 'zip' is not one of idx, tfds, png"),
-        ({"conflicting_percent": 3.0}, r"data.conflicting_percent = 3.0 is not one of 0.5, 1, 2, 5, 20"),
-        ({"input_scale": "255"}, r"data.input_scale = '255' is not one of unit, double255"),
+        ({"layout": "zip"}, r"data.layout = 'zip': must be one of idx, tfds, png"),
+        ({"conflicting_percent": 3.0}, r"data.conflicting_percent = 3.0: must be a number, one of 0.5, 1, 2, 5, 20"),
+        ({"input_scale": "255"}, r"data.input_scale = '255': must be one of double255, unit"),
         ({"seed": -1}, r"data.seed = -1"),
     ],
 )

@@ -349,10 +349,6 @@ def test_bfloat16_keeps_parameters_and_statistics_wide():
 @pytest.mark.parametrize(
     ("changes", "net", "message"),
     [
-        ({"alpha": 1.5}, NET, "method.alpha = 1.5"),
-        ({"gamma": -0.1}, NET, "method.gamma = -0.1"),
-        ({"variant": "papper"}, NET, "'papper' is not one of paper, biasbed"),
-        ({"grid": "both"}, NET, "'both' is not one of multi, coarse, fine, full"),
         ({"style": style_network.Config()}, NET, "style.weights is empty"),
         ({}, tiny.mlp.Config((8,)), "give it a resnet.Config"),
     ],

@@ -350,21 +350,3 @@ def test_steps_of_many_seeds_are_the_steps_of_each(config):
 @pytest.mark.parametrize("config", [balance.Reweight(), balance.Resample(), groupdro.Config()])
 def test_without_the_bias_a_config_does_not_read_it(config):
     assert config.reads_bias and not dataclasses.replace(config, groups="classes").reads_bias
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (balance.Reweight("label"), "'label' is not one of aligned, cells, classes"),
-        (balance.Resample(""), "method.groups = ''"),
-        (groupdro.Config(groups="cell"), "method.groups = 'cell'"),
-        (groupdro.Config(eta=-1), "method.eta = -1"),
-        (groupdro.Config(adjustment=-1), "method.adjustment = -1"),
-        (lisa.Config(groups="domains"), "method.groups = 'domains'"),
-        (lisa.Config(p_sel=1.5), "method.p_sel = 1.5"),
-        (lisa.Config(alpha=0), "method.alpha = 0"),
-    ],
-)
-def test_bad_settings_are_refused_by_name(config, message):
-    with pytest.raises(ValueError, match=message):
-        config.make(INFO, NET, PLAIN)

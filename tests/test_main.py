@@ -272,7 +272,7 @@ def test_milestones_that_are_never_reached_are_reported(tmp_path, capsys):
     [
         ("end", "method.alpha=1,-1", "method.alpha = -1"),
         ("softcon", "method.tau=0.07,-1", "method.tau = -1"),
-        ("erm", "optim.lr=0.1,-0.1", "optim.lr = -0.1: must be 0 or more"),
+        ("erm", "optim.lr=0.1,-0.1", "optim.lr = -0.1: must be a number, 0 or more"),
         ("erm", "optim.b1=0.9,0.8", "b1 is compiled into the step"),
         ("erm", "optim.milestones_epochs=1,2", "only numbers can vary"),
         ("rebias", "method.bandwidth=1,2", "only numbers can vary"),
@@ -288,7 +288,7 @@ def test_every_member_of_an_array_is_checked_as_if_it_ran_alone(tmp_path, method
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"seeds": 0}, "seeds = 0: must be at least 1"),
+        ({"seeds": 0}, "seeds = 0: must be a whole number, 1 to"),
         ({"first_seed": -1}, "first_seed = -1"),
         ({"name": ""}, "name is empty"),
         ({"eval": config.Eval(batch_size=0)}, "eval.batch_size = 0"),
@@ -296,7 +296,7 @@ def test_every_member_of_an_array_is_checked_as_if_it_ran_alone(tmp_path, method
         ({"mesh": parallel.Mesh(seed=3)}, "seeds = 2 cannot be split over mesh.seed = 3"),
         ({"mesh": parallel.Mesh(seed=-1)}, "mesh.seed = -1"),
         ({"mesh": parallel.Mesh(data=-1)}, "mesh.data = -1"),
-        ({"mesh": parallel.Mesh(within="loop")}, "mesh.within = 'loop' is not one of auto, vmap, map"),
+        ({"mesh": parallel.Mesh(within="loop")}, "mesh.within = 'loop': must be one of auto, vmap, map"),
         ({"mesh": parallel.Mesh(steps_per_call=-1)}, "mesh.steps_per_call = -1"),
         ({"eval": config.Eval(sets=("val", "skech"))}, "skech"),
         ({"optim": tiny.Optim(warmup_epochs=3)}, "optim.warmup_epochs = 3"),

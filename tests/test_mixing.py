@@ -542,19 +542,12 @@ def test_a_step_of_rsc_is_the_published_codes(method):
     ("method", "net", "message"),
     [
         (mixstyle.Config(), mlp.Config(), "give it a resnet.Config"),
-        (mixstyle.Config(p=1.5), None, "method.p = 1.5"),
-        (mixstyle.Config(alpha=0), None, "method.alpha = 0"),
-        (mixstyle.Config(stages=(0, 1)), None, r"method.stages = \(0, 1\)"),
-        (efdmix.Config(pairing="cross"), None, "'cross' is not one of random, crossdomain"),
         (efdmix.Config(), mlp.Config(), "give it a resnet.Config"),
-        (dsu.Config(p=-0.1), None, "method.p = -0.1"),
         (dsu.Config(), mlp.Config(), "give it a resnet.Config"),
         (rsc.Config(), mlp.Config(), "give it a resnet.Config"),
-        (rsc.Config(variant="paper"), None, "'paper' is not one of domainbed, spatial_channel, imagenet"),
         (rsc.Config(samples=1.1), None, "method.samples = 1.1"),
         (mixing.Mixup(alpha=-1), None, "method.alpha = -1"),
         (mixing.CutMix(p=2), None, "method.p = 2"),
-        (mixing.CutMix(alpha=0), None, "method.alpha = 0"),
     ],
 )
 def test_bad_settings_are_refused_by_name(method, net, message):
