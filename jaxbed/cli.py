@@ -25,7 +25,7 @@ def main() -> int:
 
         return ending.of(lambda: whole.main(rest))
     if command == "eval":
-        return ending.of(lambda: evaluate(rest))
+        return evaluate(rest)
     if command == "sweep":
         from jaxbed import sweep
 
@@ -39,6 +39,11 @@ def main() -> int:
 
 
 def evaluate(argv: list[str]) -> int:
+    """Runs `jaxbed eval` with the given arguments; returns the exit code."""
+    return ending.of(lambda: _evaluate(argv))
+
+
+def _evaluate(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="jaxbed eval", description="Evaluate the epochs of a run that have no answers yet.")
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--watch", action="store_true", help="wait for further epochs until the last is done")

@@ -91,10 +91,9 @@ def load(source: str) -> Train:
         raise ValueError(f"--config={source}: a configuration is a Python file, {EXAMPLE}")
     if not path.is_file():
         raise ValueError(f"--config={source}: there is no file {path}{_near(path)}")
-    sys.path += [str(path.parent.absolute()), str(path.parent.parent.absolute())]
-    name = path.stem if path.stem not in sys.modules else f"{path.stem}_config"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path += [folder for folder in map(str, path.absolute().parents[:2]) if folder not in sys.path]
+    spec = importlib.util.spec_from_file_location(_module_name(path), path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
         make = getattr(module, "get_config", None)
@@ -108,6 +107,13 @@ def load(source: str) -> Train:
     if not isinstance(cfg, Train):
         raise ValueError(f"--config={source}: get_config() returns a {type(cfg).__name__}, and must return a jaxbed.config.Train")
     return cfg
+
+
+def _module_name(path: pathlib.Path) -> str:
+    """The file's own, under which `jaxbed eval` can find classes of it again, unless another module has that name."""
+    known = sys.modules[path.stem].__spec__ if path.stem in sys.modules else importlib.util.find_spec(path.stem)
+    own = known is None or (known.origin and pathlib.Path(known.origin).resolve() == path.resolve())
+    return path.stem if own else f"{path.stem}_config"
 
 
 def _near(path: pathlib.Path) -> str:

@@ -163,7 +163,7 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
         for values in itertools.product(*stage.values()):
             tried = cfg
             for field, word in zip(stage, values, strict=True):
-                tried = config.with_field(tried, field, grid.value(word))
+                tried = config.with_field(tried, field, config.from_word(cfg, field, word, f"--grid {field}"))
             train.check([opened[0]._replace(cfg=tried)])
     for name, own, source, _ in opened:
         validation = check_criterion(asked.criterion, own, source)

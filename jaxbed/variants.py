@@ -81,6 +81,8 @@ def _parse(entry: str, cfg: Train) -> tuple[str, list[Any]]:
             raise ValueError(f"sweep {entry!r}: of optim and method, only numbers can vary in one array; run the others one by one")
         if len(set(np.float32(values))) < len(values):
             raise ValueError(f"sweep {entry!r}: two of these values are one number in 32 bits")
+    for word in text.split(","):
+        config.from_word(cfg, path, word, f"sweep {entry!r}")
     return path, values
 
 

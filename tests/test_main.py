@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import functools
-import importlib
 import json
 import pathlib
 import re
@@ -19,7 +18,7 @@ import pytest
 import tiny
 from commands import JAXBED, ROOT, TRAIN, assert_refused, command, options
 
-from jaxbed import cli, config, evaluate, launch, lock, log, main, metrics, parallel, train, variants
+from jaxbed import cli, command_line, config, evaluate, launch, lock, log, main, metrics, parallel, train, variants
 
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
 ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
@@ -184,9 +183,11 @@ def test_a_config_finds_its_neighbours_from_any_folder(monkeypatch, tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "common_to_theirs.py").write_text("VALUE = 3\n")
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    with main.named_fields([f"--config={tmp_path}/theirs/config.py:shapes"]):
-        for name in ("common_to_theirs", "theirs.common_to_theirs"):
-            assert importlib.import_module(name).VALUE == 3
+    (tmp_path / "theirs" / "config.py").write_text(
+        "import common_to_theirs, theirs.common_to_theirs\n\n\ndef get_config(data):\n    raise ValueError(common_to_theirs.VALUE, data)\n"
+    )
+    with pytest.raises(ValueError, match=r"theirs/config.py:shapes: \(3, 'shapes'\)"):
+        command_line.parse([f"--config={tmp_path}/theirs/config.py:shapes"])
 
 
 # What is refused
@@ -206,9 +207,9 @@ REFUSED = {  # arguments after a working command -> words of the reason, exit co
     "no epochs": (("--config.epochs=0",), ("epochs = 0", "at least 1"), 2),
     "batch over devices": (("--config.mesh.data=3",), ("batch_size = 16", "3 devices"), 2),
     "large batch": (("--config.batch_size=128",), ("batch_size = 128", "64 images"), 2),
-    "wrong type": (("--config.seeds=ten",), ("config.seeds", "ten"), 1),
+    "wrong type": (("--config.seeds=ten",), ("config.seeds=ten", "a whole number"), 2),
     "unknown setting": (("--config.sedds=3",), ("--config.sedds=3", "no field 'sedds' among", "seeds"), 2),
-    "stray word": (("seeds=3",), ("unexpected seeds=3",), 1),
+    "stray word": (("seeds=3",), ("seeds=3 is unknown",), 2),
 }
 
 
@@ -290,7 +291,7 @@ def test_every_member_of_an_array_is_checked_as_if_it_ran_alone(tmp_path, method
     [
         ({"seeds": 0}, "seeds = 0: must be a whole number, 1 to"),
         ({"first_seed": -1}, "first_seed = -1"),
-        ({"name": ""}, "name is empty"),
+        ({"name": ""}, "name = '' is blank"),
         ({"eval": config.Eval(batch_size=0)}, "eval.batch_size = 0"),
         ({"mesh": parallel.Mesh(data=9)}, "1 x 9 needs 9 devices and there are 8"),
         ({"mesh": parallel.Mesh(seed=3)}, "seeds = 2 cannot be split over mesh.seed = 3"),
@@ -328,7 +329,7 @@ def test_another_setting_leaves_the_run_as_it_was(refusals, trained):
 
 
 def test_a_missing_config_is_named(refusals):
-    assert_refused(refusals["no config"], "--config=FILE.py is missing", code=1)
+    assert_refused(refusals["no config"], "--config=FILE.py is missing")
 
 
 def test_a_config_file_that_does_not_exist_is_named(refusals):
@@ -336,7 +337,7 @@ def test_a_config_file_that_does_not_exist_is_named(refusals):
 
 
 def test_an_unknown_data_set_of_a_config_is_named(refusals):
-    assert_refused(refusals["no such data set"], "cifar", "colored_mnist", code=1, traceback=True)  # ml_collections'
+    assert_refused(refusals["no such data set"], "cifar", "colored_mnist")
 
 
 def test_a_refused_setting_can_be_corrected_in_the_same_workdir(home, refusals):

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from test_config import parse
 from test_main import command
 
-from jaxbed import cli, config, grid, launch, lock, main, sweep
+from jaxbed import cli, command_line, config, ending, grid, launch, lock, main, sweep
 
 TESTS = pathlib.Path(__file__).parent
 CONFIG = """
@@ -40,12 +39,7 @@ def file(tmp_path_factory) -> pathlib.Path:
 def run_here(arguments: list[str]) -> int:
     """What launch.run does in a process of its own."""
     *words, workdir = arguments
-    with pytest.MonkeyPatch.context() as patch:
-        cfg = parse(patch, *words)
-    try:
-        return main.run(cfg, pathlib.Path(workdir.removeprefix("--workdir=")))
-    except ValueError:
-        return 2
+    return ending.of(lambda: main.run(command_line.parse(words).cfg, pathlib.Path(workdir.removeprefix("--workdir="))))
 
 
 def call(words: list, run=run_here) -> tuple[int, list[list[str]]]:
@@ -56,13 +50,8 @@ def call(words: list, run=run_here) -> tuple[int, list[list[str]]]:
         ran.append(arguments)
         return run(arguments)
 
-    def read(given):
-        with pytest.MonkeyPatch.context() as inner:
-            return parse(inner, *given), pathlib.Path("unused")
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "run", recorded)
-        patch.setattr(sweep, "read", read)
         return sweep.main(list(map(str, words))), ran
 
 
@@ -184,7 +173,7 @@ def test_a_command_from_start_to_end(file, tmp_path):
     words = ["sweep", f"--config={file}", "--config.epochs=1", "--grid", "optim.lr=1e-1,1e-2", "--seeds", "1", "--trials", "0"]
     done = command(tmp_path, "-m", "jaxbed.cli", *words, PYTHONPATH=f"{TESTS.parent}:{TESTS}")
     assert done.returncode == 0, done.stderr
-    folder = tmp_path / "runs" / "small-shapes-sweep"
+    folder = tmp_path / "runs" / "small-shapes,epochs=1-sweep"
     assert len(pd.read_csv(folder / "sweep.csv")) == 2 and f"chosen in {folder.relative_to(tmp_path)}: optim.lr=" in done.stdout
 
 
@@ -296,8 +285,7 @@ def test_every_ratio_is_tuned_by_itself(file, tmp_path):
         part = tmp_path / f"texture_correlation={ratio}"
         assert json.loads((part / "chosen.json").read_text()) == {"batch_size": size, "net.widths": [8]}
         assert len(pd.read_csv(part / "sweep.csv")) == 4
-        with pytest.MonkeyPatch.context() as patch:
-            first, trials = (parse(patch, *found[part / name]) for name in ("1-batch_size/batch_size=32", "trials"))
+        first, trials = (command_line.parse(found[part / name]).cfg for name in ("1-batch_size/batch_size=32", "trials"))
         assert first.net.widths == (7,) and (first.first_seed, first.seeds, first.batch_size) == (4, 3, 32)
         assert trials.net.widths == (8,) and (trials.first_seed, trials.seeds, trials.batch_size) == (7, 5, size)
         assert first.sweep == trials.sweep == () and first.data.texture_correlation == trials.data.texture_correlation == ratio
@@ -325,8 +313,7 @@ def test_fields_of_one_grid_are_tried_in_all_combinations(tmp_path):
 @pytest.mark.parametrize(("method", "own"), [("lff", set()), ("end", {"alpha", "beta"})])
 def test_what_rides_on_an_array_is_what_the_method_says(file, tmp_path, method, own):
     asked = sweep.Sweep([], 3, 0, "ac_score", tmp_path, None)
-    with pytest.MonkeyPatch.context() as patch:
-        cfg = parse(patch, f"--config={file}:{method}")
+    cfg = command_line.parse([f"--config={file}:{method}"]).cfg
     (part,), riding = sweep.prepare(asked, cfg, ["word"])
     assert (part.folder, part.words) == (tmp_path, ["word"])
     assert {name for name in riding if name.startswith("optim.")} == {f"optim.{name}" for name in {"lr", "weight_decay", *own}}
@@ -341,10 +328,10 @@ def test_what_rides_on_an_array_is_what_the_method_says(file, tmp_path, method, 
         ("--grid optim.lr=1e-1,", "each field and value once"),
         ("--grid optim.lr=1 optim.lr=2", "each field and value once"),
         ("--grid optim.lr=1 --grid optim.lr=2", "optim.lr is there twice"),
-        ("--grid optim.lr=0.1,fast", "optim.lr holds a number, now 0.01"),
+        ("--grid optim.lr=0.1,fast", "optim.lr must be a number, 0 or more, as 0.01"),
         ("--grid optim.speed=1", "no field 'speed' among rule, lr"),
-        ("--grid optim=1", "name one of its fields, rule, lr"),
-        ("--grid optim.lr.x=1", "no field 'x' among those of a single value"),
+        ("--grid optim=1", "name one of its fields, optim.rule, optim.lr"),
+        ("--grid optim.lr.x=1", "optim.lr is a single value, 0.01, and has no field 'x'"),
         ("--grid seeds=1,2", "see --seeds and --trials"),
         ("--grid data.texture_correlation=0.5,0.25", "--config.sweep='(\"data.texture_correlation=...\",)'"),
         ("--grid batch_size=16 --config.seeds=4", "seeds to tune on are given as --seeds"),
@@ -357,8 +344,8 @@ def test_what_rides_on_an_array_is_what_the_method_says(file, tmp_path, method, 
         ("--grid batch_size=16 --config.data.texture_correlation=1.0", "64 and 0: take --criterion best_val"),
         ("--grid batch_size=16 --config.batch_size=100", "batch_size = 100 is larger"),
         ("--grid batch_size=16 --slurm nodes=1", "add --launcher submitit"),
-        ("--grid batch_size=16 --grid optim.lr=0.1,-1", "optim.lr = -1: must be a number, 0 or more"),
-        ("--grid batch_size=16 --grid net.dtype=float32,float64", "net.dtype = 'float64'"),
+        ("--grid batch_size=16 --grid optim.lr=0.1,-1", "optim.lr = -1.0: must be a number, 0 or more"),
+        ("--grid batch_size=16 --grid net.dtype=float32,float64", "net.dtype must be one of float32, bfloat16"),
         ("--grid net.widths=4,8", "net.widths holds several values, now (8,); write each choice in brackets"),
         ("--grid optim.milestones_epochs=(1,),2", "optim.milestones_epochs holds several values"),
     ],
