@@ -61,7 +61,7 @@ def _evaluate(argv: list[str]) -> int:
 
 def command() -> NoReturn:
     """The console's `jaxbed`."""
-    ending.leave(ending.of(main))
+    ending.process(main)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 STOPPED = 128 + signal.SIGINT
+MESSAGE = "jaxbed: stopped by Ctrl-C; the same command goes on"
 CURE = "take fewer seeds, a smaller batch_size or a smaller network"
 
 
@@ -27,7 +28,7 @@ def of(command: Callable[[], int], name: str = "jaxbed") -> int:
             raise
         reason = f"not enough memory on the device: {CURE}"
     except KeyboardInterrupt:
-        print(f"{name}: stopped by Ctrl-C; the same command goes on", file=sys.stderr)
+        print(MESSAGE, file=sys.stderr, flush=True)
         return STOPPED
     print(f"{name}: {reason}", file=sys.stderr)
     return 2
@@ -40,10 +41,32 @@ def _of_system(error: OSError) -> str:
     return f"{error.filename}: {error.strerror.lower()}{cure}"
 
 
-def leave(code: int) -> NoReturn:
-    """Ends the process. After Ctrl-C at once, or a second one would meet Python as it waits for threads, and show its traceback."""
-    if code == STOPPED:
+def process(command: Callable[[], int]) -> NoReturn:
+    """Runs a command and ends the process with its exit code: at once on a second Ctrl-C, whatever the first one waits for.
+
+    One that arrives where Python ignores exceptions, as in a callback of its garbage collector, ends it too.
+    """
+    ignored, asked = sys.unraisablehook, False
+
+    def stop(*_told: Any) -> NoReturn:
+        nonlocal asked
+        if asked:
+            os._exit(STOPPED)
+        asked = True
+        raise KeyboardInterrupt
+
+    def unraisable(told: Any) -> None:
+        if told.exc_type is KeyboardInterrupt:
+            print(MESSAGE, file=sys.stderr, flush=True)
+            os._exit(STOPPED)
+        ignored(told)
+
+    sys.unraisablehook = unraisable
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is to be ignored, as behind nohup
+        signal.signal(signal.SIGINT, stop)
+    code = of(command)
+    if code == STOPPED:  # at once: Python would wait for threads first
         sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done
     sys.exit(code)

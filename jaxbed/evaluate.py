@@ -276,7 +276,11 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
                     content |= {"checkpoint": loaded.identity, "asked": part.asked[name]}
                     written.append(threads.submit(write, part.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
-        file.result()
+        try:
+            file.result()
+        except FileNotFoundError:
+            log.check()
+            raise
     for loaded in group if whole else ():
         log.write("evaluation", epoch=loaded.epoch, images=images, seconds=(time.monotonic() - started) / len(group))
 

@@ -106,13 +106,18 @@ def check(folder: pathlib.Path, code: int) -> None:
 
 def died(folder: pathlib.Path) -> bool:
     """Whether all seeds of a run became non-finite, by its log."""
-    path = folder / "log.jsonl"
-    epochs = []
+    members = alive(folder)
+    return bool(members) and not any(members)
+
+
+def alive(folder: pathlib.Path) -> list[bool]:
+    """Of each member of a run, whether it was finite at the end of the last epoch, by its log; [] where that tells of none."""
+    path, epochs = folder / "log.jsonl", []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError):  # a process was killed while it wrote
             if (found := json.loads(line))["kind"] == "epoch":
                 epochs.append(found)
-    return bool(epochs) and not any(epochs[-1]["alive"])
+    return epochs[-1]["alive"] if epochs else []
 
 
 def _executor(parameters: dict[str, Any], folder: pathlib.Path) -> Any:

@@ -20,7 +20,7 @@ from absl import logging
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from jaxbed import config
+from jaxbed import before, config
 from jaxbed.data.source import Source, cells, describe, one_colour
 from jaxbed.data.split import Split
 from jaxbed.program import Program
@@ -43,9 +43,15 @@ class Log:
         self._console = Console(highlight=False, soft_wrap=True, markup=False)
 
     def write(self, kind: str, **fields: Any) -> None:
+        self.check()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         with self._path.open("a") as file:
             file.write(json.dumps({"kind": kind, "time": now, **fields}) + "\n")
+
+    def check(self) -> None:
+        """Raises ValueError where the workdir is gone: what else is written there would be half a run."""
+        if not self._path.parent.is_dir():
+            raise ValueError(f"{self._path.parent} was deleted while this command worked in it: give the command again to start over")
 
     def say(self, text: str) -> None:
         self._console.print(text)
@@ -113,7 +119,7 @@ class Log:
         self.say(f"{sum(x.size for x in jax.tree.leaves(one)):,} parameters a seed (table in {self._path})")
 
     @contextlib.contextmanager
-    def training(self, cfg: config.Train, program: Program, step: int) -> Iterator["Record"]:
+    def training(self, cfg: config.Train, variants: list[Variant], program: Program, step: int) -> Iterator["Record"]:
         total = cfg.epochs * program.info.steps_per_epoch
         bar = Progress(
             TextColumn("{task.description}"),
@@ -125,15 +131,15 @@ class Log:
         )
         with bar if self._console.is_terminal else contextlib.nullcontext():
             task = bar.add_task(f"{cfg.name} steps", total=total, completed=step)
-            yield Record(self, cfg, program, step, lambda step: bar.update(task, completed=step))
+            yield Record(self, cfg, variants, program, step, lambda step: bar.update(task, completed=step))
 
 
 class Record:
     """Times and metrics of the epochs of one training."""
 
-    def __init__(self, log: Log, cfg: config.Train, program: Program, step: int, progress: Callable[[int], None]):
+    def __init__(self, log: Log, cfg: config.Train, variants: list[Variant], program: Program, step: int, progress: Callable[[int], None]):
         self.progress = progress
-        self._log, self._cfg, self._program = log, cfg, program
+        self._log, self._cfg, self._variants, self._program = log, cfg, variants, program
         self._compiling, self._unreadable = True, set()
         self._begin(step)
 
@@ -170,7 +176,7 @@ class Record:
         self._log._console.print(f"epoch {step // steps:3d}/{self._cfg.epochs}  {shown}  {images / seconds:,.0f} img/s")
         for i in np.flatnonzero(~alive & (died >= step - steps)):  # in this epoch
             self._log.write("diverged", seed=int(numbers[i]), step=int(died[i]))
-            self._log.say(f"seed {numbers[i]} became non-finite after step {died[i]}: frozen and marked; the other seeds go on")
+            self._log.say(f"{self._member(i)} became non-finite after step {died[i]}: frozen and marked; the others go on")
         if self._program.images is not None:
             for name, reason in sorted(self._program.images.skipped.items()):
                 if name not in self._unreadable:
@@ -180,6 +186,13 @@ class Record:
         self._compiling = False
         self._begin(step)
         return alive
+
+    def _member(self, i: int) -> str:
+        """What a member of the array is called: seed 3 of lr=0.1; network 3 of LfF: bias models."""
+        number, variant = self._program.seeds.numbers[i], self._variants[i // self._cfg.seeds].name
+        first = number >= before.FIRST_SEED
+        of = ", ".join(filter(None, [self._cfg.name if first else "", variant]))
+        return (f"network {i % self._cfg.seeds}" if first else f"seed {number}") + (f" of {of}" if of else "")
 
 
 def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:

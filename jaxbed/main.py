@@ -27,7 +27,7 @@ def main(words: list[str]) -> int:
 
 def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
-    from jaxbed import config, evaluate, lock, parallel, throwaway, train, variants
+    from jaxbed import config, evaluate, launch, lock, parallel, throwaway, train, variants
     from jaxbed.log import Log
 
     parallel.keep_compilations()
@@ -52,13 +52,17 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
         return 0
     from jaxbed.stats import main as statistics
 
-    for variant in found:
+    alive = launch.alive(workdir)
+    for i, variant in enumerate(found):
         if variant.name:
             log.say(f"\n{workdir / variant.name}")
+        if alive and not any(alive[i * cfg.seeds : (i + 1) * cfg.seeds]):
+            log.say("every seed became non-finite: no scores")
+            continue
         select = [] if cfg.epochs else ["--select", "last"]  # one epoch, and perhaps no set to select by
         status = statistics.main([str(workdir / variant.name), "--missing", "drop", *select]) or status  # names the seeds it leaves out
     return status
 
 
 if __name__ == "__main__":
-    ending.leave(ending.of(lambda: main(sys.argv[1:])))
+    ending.process(lambda: main(sys.argv[1:]))

@@ -24,6 +24,7 @@ from jaxbed.program import Feed, Program, Run, assemble, hparams_of, make_method
 from jaxbed.variants import Variant, hparams
 
 PyTree = Any
+LOOK_SECONDS = 1.0  # between looks whether the workdir is still there
 
 
 def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log) -> int:
@@ -49,8 +50,8 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     if lost:
         raise ValueError(f"{epochs.folder} has lost epochs {lost} and cannot make them again: delete {epochs.folder.parent} to start over")
 
-    with Interrupt() as interrupt, log.training(cfg, program, step) as record:
-        alive, saved_at = np.asarray(run.alive), time.monotonic()
+    with Interrupt() as interrupt, log.training(cfg, variants, program, step) as record:
+        alive, saved_at, looked_at = np.asarray(run.alive), time.monotonic(), time.monotonic()
         feeds, stop, ended = feeds_from(cfg, program, step), 0, None
         while step < total and alive.any() and not stop:
             feed = record.waiting(next, feeds)
@@ -62,6 +63,9 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
             if step % steps == 0:
                 ended = step, copy((snapshot(run), run.sums, run.state.step))
                 run = run.replace(sums=jax.tree.map(jnp.zeros_like, run.sums))
+            if time.monotonic() > looked_at + LOOK_SECONDS:
+                log.check()
+                looked_at = time.monotonic()
             stop = interrupt.signal  # read once: what comes later is for the next step
             if stop or step == total or due(cfg, saved_at, step % steps == 0):
                 if ended:

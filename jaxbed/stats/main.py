@@ -77,4 +77,4 @@ def _check_output(name: str, inputs: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ending.leave(main(sys.argv[1:]))
+    ending.process(lambda: main(sys.argv[1:]))
