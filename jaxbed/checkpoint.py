@@ -5,12 +5,15 @@ every file in it. A folder without its list is half-written; one that differs fr
 Leaves are stacked over seeds and stored one chunk a seed, uncompressed, so that one seed of ten reads in a tenth of the time.
 """
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +22,16 @@ from orbax.checkpoint import v1 as ocp
 
 PyTree = Any
 SMALL_BYTES = 2**20
+_shown = threading.excepthook
+
+
+def _show(told: threading.ExceptHookArgs) -> None:
+    """What ends a thread is shown, but for orbax's: what they meet is raised where the checkpoint is awaited."""
+    if type(told.thread).__name__ != "_SignalingThread":
+        _shown(told)
+
+
+threading.excepthook = _show
 
 
 class Store:
@@ -38,12 +51,13 @@ class Store:
         self._settle(0 if number in self._pending else 1)
         self._list(number).unlink(missing_ok=True)  # from here on the old one, if any, does not count
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._context():
+        with self._writing(number), self._context():
             response = ocp.save_async(self.folder / str(number), tree, overwrite=True)
         self._pending[number] = self._worker.submit(self._finish, number, response)
 
     def _finish(self, number: int, response: Any) -> None:
-        response.result()
+        with self._writing(number):
+            response.result()
         listing = self._list(number)
         partial = listing.with_suffix(".partial")
         partial.write_text(json.dumps(_digests(self.folder / str(number))))
@@ -55,6 +69,19 @@ class Store:
             for old in ahead + behind[: max(len(behind) - self.keep + 1, 0)]:
                 self._list(old).unlink()
                 shutil.rmtree(self.folder / str(old), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _writing(self, number: int) -> Iterator[None]:
+        """Within it, whatever keeps orbax from writing becomes a ValueError with the reason in few words."""
+        try:
+            yield
+        except Exception as error:  # of many kinds, from several packages
+            known = next((words for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) if (words := os.strerror(code)) in str(error)), "")
+            reason = known.lower() or str(error).splitlines()[0]
+            cure = "free space there" if known else "see that the folder can be written"
+            raise ValueError(
+                f"checkpoint {self.folder / str(number)} cannot be written: {reason}. Please {cure}; the same command goes on"
+            ) from error
 
     def wait(self) -> None:
         """Returns when everything saved is on disk; raises what went wrong while writing."""

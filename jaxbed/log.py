@@ -34,7 +34,7 @@ class Log:
     """Appends to WORKDIR/log.jsonl, one object a line with its `kind` and time; `say` shows a line and keeps it too."""
 
     def __init__(self, workdir: pathlib.Path):
-        logging.set_verbosity(logging.WARNING)  # orbax tells a page of INFO for every checkpoint
+        logging.set_verbosity(logging.FATAL)  # orbax tells a page for every checkpoint; what it fails at, it raises too
         pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
         self._path = pathlib.Path(workdir) / "log.jsonl"
         if self._path.is_file() and not self._path.read_bytes().endswith(b"\n"):  # a process was killed while it wrote
