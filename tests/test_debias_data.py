@@ -718,7 +718,7 @@ def test_the_archive_has_nested_validation_folders(tmp_path):
         ({"layout": "zip"}, "data.layout = 'zip': must be one of cifar, lff, archive"),
         ({"type": 2}, "data.type = 2: must be one of 0, 1"),
         ({"seed": -1}, "data.seed = -1"),
-        ({"conflicting_percent": 10}, "data.conflicting_percent = 10: must be a number, one of 0.5, 1, 2, 5, 20"),
+        ({"conflicting_percent": 10}, "data.conflicting_percent = 10 is not one of 0.5, 1, 2, 5, 20"),
         ({"type": 1, "frost": "x"}, "data.frost = 'x' does nothing with layout = 'cifar' and type = 1"),
         ({"frost": "nowhere"}, "nowhere holds no pictures of frost: name the folder"),
     ],

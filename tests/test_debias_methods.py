@@ -197,14 +197,6 @@ def test_dead_features_leave_everything_finite(name):
         ),
         (end.Config(), mlp.Config(()), "take at least one hidden layer"),
         (lnl.Config(), mlp.Config(()), "take at least one hidden layer"),
-        (rebias.Config(biased=rebias.BiasedNet(stride=0)), NET, "method.biased.stride = 0: take 1"),
-        (
-            rebias.Config(biased=rebias.BiasedNet(dtype="half")),
-            NET,
-            "method.biased.dtype = 'half' is not one of float32, bfloat16",
-        ),
-        (hex.Config(levels=1), NET, "method.levels = 1: take 2 or more"),
-        (hex.Config(units=0), NET, "method.units = 0: take 1 or more"),
     ],
 )
 def test_bad_settings_are_refused_by_name(config, net, message):

@@ -545,9 +545,6 @@ def test_a_step_of_rsc_is_the_published_codes(method):
         (efdmix.Config(), mlp.Config(), "give it a resnet.Config"),
         (dsu.Config(), mlp.Config(), "give it a resnet.Config"),
         (rsc.Config(), mlp.Config(), "give it a resnet.Config"),
-        (rsc.Config(samples=1.1), None, "method.samples = 1.1"),
-        (mixing.Mixup(alpha=-1), None, "method.alpha = -1"),
-        (mixing.CutMix(p=2), None, "method.p = 2"),
     ],
 )
 def test_bad_settings_are_refused_by_name(method, net, message):

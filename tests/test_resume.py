@@ -91,8 +91,8 @@ def calls_at(step: int, action):
     original, waiting = log.Log.training, [step]
 
     @contextlib.contextmanager
-    def training(self, cfg, program, first):
-        with original(self, cfg, program, first) as record:
+    def training(self, *given):
+        with original(self, *given) as record:
             show = record.progress
 
             def progress(now):
