@@ -51,7 +51,8 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
         raise ValueError(f"{epochs.folder} has lost epochs {lost} and cannot make them again: delete {epochs.folder.parent} to start over")
 
     with Interrupt() as interrupt, log.training(cfg, variants, program, step) as record:
-        alive, saved_at, looked_at = np.asarray(run.alive), time.monotonic(), time.monotonic()
+        alive, saved_at = np.asarray(run.alive), time.monotonic()
+        looked_at = saved_at
         feeds, stop, ended = feeds_from(cfg, program, step), 0, None
         while step < total and alive.any() and not stop:
             feed = record.waiting(next, feeds)

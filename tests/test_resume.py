@@ -297,7 +297,7 @@ def test_a_signal_just_after_the_loop_looked_for_one_loses_no_step(tmp_path, mon
         @staticmethod
         def monotonic():
             asked.append(1)
-            if len(asked) == 4:  # once before the loop, then once a step
+            if len(asked) == 7:  # once before the loop, then twice a step
                 os.kill(os.getpid(), signal.SIGTERM)
             return clock()
 
