@@ -1,4 +1,4 @@
-"""The command line of a run: --config=FILE.py, --config.NAME=VALUE, --workdir=DIR. Nothing of it reaches JAX before it is understood."""
+"""The command line of a run: --config=FILE.py, --config.NAME=VALUE, --workdir=DIR."""
 
 import difflib
 import importlib.util
