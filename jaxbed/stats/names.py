@@ -20,9 +20,11 @@ def clean(name: str) -> str:
 
 
 def fault(name: str) -> str:
-    """What is wrong with a name, in words; empty if nothing is."""
+    """What is wrong with a name, in words that follow it; empty if nothing is."""
+    if not clean(name):
+        return "is empty; give it a name"
     if len(name) > LONGEST:
-        return f"has {len(name):,} characters, at most {LONGEST} are allowed; is a quotation mark open?"
+        return f"has {len(name):,} characters, at most {LONGEST} are allowed; shorten it"
     for letter in name:
         if unicodedata.category(letter) in INVISIBLE and letter not in JOINERS:
             return (
@@ -125,7 +127,7 @@ def renames(texts: Sequence[str], known: Mapping[str, Iterable[str]]) -> dict[st
             raise ValueError(f"--rename {cut(text)}: {quoted(old)} is an algorithm and a dataset; rename one of them in the file")
         if old in found[kind]:
             raise ValueError(f"--rename {cut(text)}: {quoted(old)} is renamed twice; give it one name")
-        if not new or fault(new):
-            raise ValueError(f"--rename {cut(text)}: the new name {fault(new) or 'is empty'}")
+        if wrong := fault(new):
+            raise ValueError(f"--rename {cut(text)}: the new name {wrong}")
         found[kind][old] = new
     return found
