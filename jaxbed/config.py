@@ -8,15 +8,19 @@ import dataclasses
 import importlib
 import json
 import math
-import os
 import pathlib
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Collection, Iterator
 from typing import Any, ClassVar
 
+from jaxbed import files
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, differences, free
+
+CURE = "restore it, or take another workdir"
+PARTS = ("method", "net", "data", "optim", "mesh", "eval", "save")  # of a configuration, that are dataclasses
 
 
 @dataclasses.dataclass
@@ -131,7 +135,10 @@ def to_dict(cfg: Any) -> Any:
 
 
 def from_dict(tree: Any) -> Any:
-    """The inverse of to_dict. Lists come back as tuples. Fields that the class does not have (any more) are an error."""
+    """The inverse of to_dict. Lists come back as tuples. Fields that the class does not have (any more) are an error.
+
+    The modules of all classes are imported, which runs them: see `load`.
+    """
     if isinstance(tree, list):
         return tuple(from_dict(x) for x in tree)
     if not isinstance(tree, dict):
@@ -152,7 +159,9 @@ def from_dict(tree: Any) -> Any:
 
 
 def _class(tree: dict) -> type | None:
-    module, _, name = tree["is"].partition(":")
+    module, colon, name = str(tree["is"]).partition(":")
+    if not (module and colon and name):
+        return None
     try:
         kind = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError:
@@ -174,9 +183,8 @@ def _may_change(cfg: Any, path: str = "") -> list[str]:
 
 
 def save(cfg: Train, path: pathlib.Path) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(saved(cfg), indent=2) + "\n")
-    os.replace(partial, path)
+    """Keeps a configuration as JSON."""
+    files.write(path, json.dumps(saved(cfg), indent=2) + "\n")
 
 
 def claim(cfg: Train, workdir: pathlib.Path) -> None:
@@ -197,22 +205,52 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
     save(cfg, path)
 
 
-def load(workdir: pathlib.Path) -> Train:
-    """The configuration of a run's workdir."""
+def load(workdir: pathlib.Path, modules: Collection[str] = ()) -> Train:
+    """The configuration of a run's workdir, whose classes are of jaxbed or of `modules`: no file may say which code to run.
+
+    Raises ValueError for all other classes, before anything is imported, and for a configuration that this version cannot use.
+    """
     path = pathlib.Path(workdir) / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {workdir} is no workdir of a run (python -m jaxbed.main makes one)")
     tree = read(path)
     tree.pop(MAY_CHANGE, None)
-    return from_dict(tree)
+    with files.guarded(path, CURE, "cannot be used"):
+        foreign = [name for name in _named(tree) if not _is_within(name, ("jaxbed", *modules))]
+    if foreign:
+        module = foreign[0].partition(":")[0]
+        raise ValueError(
+            f"{path} names {foreign[0]}, and importing a module runs it. If it is yours: "
+            f"PYTHONPATH=FOLDER_OF_{module.partition('.')[0]} jaxbed eval {shlex.quote(str(workdir))} "
+            + " ".join(f"--allow-module {name}" for name in dict.fromkeys([*modules, *(name.partition(":")[0] for name in foreign)]))
+        )
+    with files.guarded(path, CURE, "cannot be used"):
+        try:
+            cfg = from_dict(tree)
+            if not isinstance(cfg, Train):
+                raise ValueError(f"it describes a {type(cfg).__name__}, not a run")
+            if single := [name for name in PARTS if not dataclasses.is_dataclass(getattr(cfg, name))]:
+                raise ValueError(f'{single[0]} is {getattr(cfg, single[0])!r} and must be an object with "is"')
+            check(cfg)
+        except ValueError as error:
+            raise files.Fault(str(error)) from error
+    return cfg
+
+
+def _named(tree: Any) -> Iterator[str]:
+    """The classes that a saved configuration names."""
+    for inner in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _named(inner)
+    if isinstance(tree, dict) and "is" in tree:
+        yield str(tree["is"])
+
+
+def _is_within(name: str, modules: Collection[str]) -> bool:
+    """Whether a class MODULE:NAME is of one of the modules or of one below them; what names no module is within all."""
+    module, colon, _ = name.partition(":")
+    return not colon or not module or any(f"{module}.".startswith(f"{one}.") for one in modules)
 
 
 def read(path: pathlib.Path) -> dict:
-    """A saved configuration as nested dictionaries."""
-    try:
-        tree = json.loads(path.read_text())
-    except ValueError:
-        tree = None
-    if not isinstance(tree, dict):
-        raise ValueError(f"{path} is damaged: it holds no configuration. Restore it, or take another workdir")
-    return tree
+    """A saved configuration as nested dictionaries. Raises FileNotFoundError or ValueError where there is none."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: {path.parent} is no workdir of a run (python -m jaxbed.main makes one)")
+    return files.read_object(path, CURE)

@@ -94,7 +94,9 @@ def _columns(reader: Iterator[list[str]], header: list[str], path: Path) -> tupl
             row = row[:width]
         lines.append(reader.line_num)
         for column, text in zip(columns, row, strict=True):
-            column.append(seen.setdefault(text, text))
+            if text not in seen:
+                seen[text] = names.from_cell(text)
+            column.append(seen[text])
     return lines, columns
 
 
@@ -113,7 +115,7 @@ def _named(header: list[str], columns: list[list[str]], lines: list[int], path: 
                 )
         if name in found:
             raise ValueError(f"{path}: column name {names.quoted(name)} is repeated; every column needs its own name")
-        found[name or UNNAMED] = cells
+        found[names.from_cell(name) or UNNAMED] = cells
     return found
 
 

@@ -11,6 +11,7 @@ SHOWN = 80  # characters that a message quotes of anything
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, line and paragraph separators
 JOINERS = "\u200c\u200d"  # format characters that some scripts are spelled with
 SIGN = re.compile(r"(?:^|(?<=[=(,:\[])|(?<=\de))-(?=\.?\d)")  # a minus in front of a number tells numbers apart
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
 KINDS = ("algorithm", "dataset")  # that can be renamed
 
 
@@ -31,6 +32,16 @@ def fault(name: str) -> str:
                 f"holds an invisible character (U+{ord(letter):04X}, {unicodedata.name(letter, 'a control character').lower()}); delete it"
             )
     return ""
+
+
+def as_cell(name: str) -> str:
+    """The name as a cell of a CSV file. Spreadsheets run a cell that begins as a formula, but for an apostrophe before it (OWASP)."""
+    return f"'{name}" if FORMULA.match(name) else name
+
+
+def from_cell(text: str) -> str:
+    """The name in a cell that `as_cell` made; any other text as it is."""
+    return text[1:] if text[:1] == "'" and FORMULA.match(text) else text
 
 
 def key(name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxbed import settings
+from jaxbed import files, settings
 from jaxbed.stats import names, printed
 
 if TYPE_CHECKING:
@@ -123,13 +123,9 @@ def _short(difference: str) -> str:
 def _json(path: Path, needed: str) -> dict | None:
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): {_cure(path)}") from error
-    if not isinstance(content, dict) or not content.get(needed):
-        lacks = f"{needed!r} is missing" if isinstance(content, dict) else f"{type(content).__name__} instead of an object"
-        raise ValueError(f"{path} is damaged ({lacks}): {_cure(path)}")
+    content = files.read_object(path, _cure(path))
+    if not content.get(needed):
+        raise ValueError(f"{path} is damaged ({needed!r} is missing): {_cure(path)}")
     return content
 
 
