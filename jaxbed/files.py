@@ -10,7 +10,7 @@ import pathlib
 import platform
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -43,22 +43,24 @@ def guarded(path: pathlib.Path, cure: str = "", fault: str = "is damaged", reaso
 
 
 @contextlib.contextmanager
-def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of `path` once all of it is on the disk. Nothing changes where writing fails.
+def replacing(path: pathlib.Path, lasting: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write to, which takes the place of `path` once it is whole. Nothing changes where writing fails.
 
-    Until then it lies next to `path`, named with the machine and the number of the process, since two processes may write the same file.
-    What killed processes of this machine left there is removed.
+    Until then it is a hidden file next to `path`, named with the machine and the number of the process, since two processes may write the
+    same file. lasting: the content is on the disk before, so that it survives a power cut, and what killed processes of this machine left
+    there is removed; both take too long for many thousand images.
     """
-    here = platform.node().replace("/", "")
-    for left in path.parent.glob(f"{glob.escape(f'{path.name}.{here}-')}*.partial"):
+    begin = f".{path.name}.{platform.node().replace('/', '')}-"
+    for left in path.parent.glob(f"{glob.escape(begin)}*.partial") if lasting else ():
         if not _runs(left.stem.rpartition("-")[2]):
             left.unlink(missing_ok=True)
-    partial = path.with_name(f"{path.name}.{here}-{os.getpid()}.partial")
+    partial = path.with_name(f"{begin}{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         os.replace(partial, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -116,12 +118,16 @@ def read_object(path: pathlib.Path, cure: str = "") -> dict:
 def read_arrays(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
     """{name: array} of an npz file. Raises ValueError, with the cure, for a damaged one and for arrays of Python objects.
 
-    No array takes more memory than its member declares, nor that more than the file's own size allows.
+    No array takes more memory than its member declares, nor the member more than the file's own size allows.
     """
     with path.open("rb") as file, guarded(path, cure, reason="its arrays cannot be read"):
         with zipfile.ZipFile(file) as archive:
             check_members(archive, os.fstat(file.fileno()).st_size)
-            return {member.filename.removesuffix(".npy"): _array(archive, member) for member in archive.infolist()}
+            found = {}
+            for member in archive.infolist():
+                with archive.open(member) as inner:
+                    found[member.filename.removesuffix(".npy")] = _array(inner, member.file_size)
+            return found
 
 
 def check_members(archive: zipfile.ZipFile, size: int, methods: Collection[int] = METHODS) -> None:
@@ -141,16 +147,20 @@ def check_members(archive: zipfile.ZipFile, size: int, methods: Collection[int] 
         raise Fault(f"it has {size:,} bytes and declares {declared:,}")
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    """The array of a member, whose size is compared with that of the member before memory is taken for it."""
-    with archive.open(member) as file:
-        shape, _, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-        left = member.file_size - file.tell()
+def read_array(path: pathlib.Path, cure: str = "") -> np.ndarray:
+    """The array of an npy file. Raises ValueError, with the cure, for a damaged one and for an array of Python objects."""
+    with path.open("rb") as file, guarded(path, cure, reason="its array cannot be read"):
+        return _array(file, os.fstat(file.fileno()).st_size)
+
+
+def _array(file: IO[bytes], size: int) -> np.ndarray:
+    """The array in a file of `size` bytes, with which its own size is compared before memory is taken for it."""
+    shape, _, dtype = HEADERS[np.lib.format.read_magic(file)](file)
     if dtype.hasobject:
-        raise Fault(f"{member.filename} holds Python objects")
-    if min(shape, default=0) < 0 or math.prod(shape) * max(dtype.itemsize, 1) != left:
-        raise Fault(f"{member.filename} does not have the size that it declares")
-    with archive.open(member) as file:
-        array = np.lib.format.read_array(file, allow_pickle=False)
-        file.read(1)  # to the end, where the checksum is
+        raise Fault("it holds Python objects")
+    if min(shape, default=0) < 0 or math.prod(shape) * max(dtype.itemsize, 1) != size - file.tell():
+        raise Fault(f"an array does not have the size that it declares, {dtype} {list(shape)}")
+    file.seek(0)
+    array = np.lib.format.read_array(file, allow_pickle=False)
+    file.read(1)  # to the end, where an archive has its checksum
     return array

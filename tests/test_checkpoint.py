@@ -328,7 +328,7 @@ def leave_behind(folder: pathlib.Path) -> None:
     """What a killed process leaves: orbax's temporary folder, a half-written list, a stray note."""
     shutil.copytree(folder / "2", folder / "3.orbax-checkpoint-tmp")
     shutil.copytree(folder / "2", folder / "2.orbax-checkpoint-tmp-17")
-    (folder / f"3.json.{platform.node()}-{2**22 + 1}.partial").write_text('{"state')  # no process has such a number
+    (folder / f".3.json.{platform.node()}-{2**22 + 1}.partial").write_text('{"state')  # no process has such a number
     (folder / "notes.json").write_text("{}")
     (folder / ".DS_Store").write_text("")
 
@@ -380,7 +380,7 @@ def test_loading_a_number_that_was_never_saved_is_an_error_that_names_it(two):
 
 def block_list(folder: pathlib.Path, number: int) -> None:
     """A folder lies where the list of a checkpoint would be written."""
-    (folder / f"{number}.json.{platform.node()}-{os.getpid()}.partial").mkdir()
+    (folder / f".{number}.json.{platform.node()}-{os.getpid()}.partial").mkdir()
 
 
 def test_an_error_while_writing_surfaces_at_wait_and_only_once(tmp_path):

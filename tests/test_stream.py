@@ -440,7 +440,7 @@ FOREIGN = [
 def test_other_manifests_are_an_error_that_names_them(content, folder):
     (folder / "manifest.json").write_text(content)
     with pytest.raises(
-        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* beside folders of pictures, move it away"
+        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* next to folders of pictures, move it away"
     ):
         pictures.open_place(str(folder), Size(56, 64))
 
