@@ -18,6 +18,7 @@ from jaxbed import files
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, differences, free
+from jaxbed.stats import names
 
 CURE = "restore it, or take another workdir"
 PARTS = ("method", "net", "data", "optim", "mesh", "eval", "save")  # of a configuration, that are dataclasses
@@ -147,7 +148,7 @@ def from_dict(tree: Any) -> Any:
         raise ValueError(f'not a saved config: no "is" among {sorted(tree)}')
     kind = _class(tree)
     if kind is None:
-        raise ValueError(f"{tree['is']} is no dataclass of this version of the code")
+        raise ValueError(f"{names.cut(tree['is'])} is no dataclass of this version of the code")
     values = {key: from_dict(value) for key, value in tree.items() if key != "is"}
     unknown = sorted(set(values) - {f.name for f in dataclasses.fields(kind)})
     if unknown:
@@ -159,14 +160,18 @@ def from_dict(tree: Any) -> Any:
 
 
 def _class(tree: dict) -> type | None:
-    module, colon, name = str(tree["is"]).partition(":")
-    if not (module and colon and name):
-        return None
+    module, name = _module(tree["is"]), str(tree["is"]).partition(":")[2]
     try:
-        kind = getattr(importlib.import_module(module), name, None)
+        kind = getattr(importlib.import_module(module), name, None) if module else None
     except ModuleNotFoundError:
         return None
     return kind if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None
+
+
+def _module(name: Any) -> str:
+    """The module of a class MODULE:NAME; empty for what names none."""
+    module, _, own = str(name).partition(":")
+    return module if own and all(part.isidentifier() for part in module.split(".")) else ""
 
 
 def saved(cfg: Train) -> dict:
@@ -214,14 +219,19 @@ def load(workdir: pathlib.Path, modules: Collection[str] = ()) -> Train:
     tree = read(path)
     tree.pop(MAY_CHANGE, None)
     with files.guarded(path, CURE, "cannot be used"):
-        foreign = [name for name in _named(tree) if not _is_within(name, ("jaxbed", *modules))]
+        foreign = [name for name in _named(tree) if _module(name) and not _is_within(_module(name), ("jaxbed", *modules))]
+    wanted = dict.fromkeys([*modules, *map(_module, foreign)])
+    cure = f"PYTHONPATH=FOLDER jaxbed eval {shlex.quote(str(workdir))} {' '.join(f'--allow-module {name}' for name in wanted)}"
     if foreign:
-        module = foreign[0].partition(":")[0]
-        raise ValueError(
-            f"{path} names {foreign[0]}, and importing a module runs it. If it is yours: "
-            f"PYTHONPATH=FOLDER_OF_{module.partition('.')[0]} jaxbed eval {shlex.quote(str(workdir))} "
-            + " ".join(f"--allow-module {name}" for name in dict.fromkeys([*modules, *(name.partition(":")[0] for name in foreign)]))
-        )
+        shown = names.cut(foreign[0])
+        raise ValueError(f"{path} names {shown}, and importing a module runs it. If it is yours, and lies in FOLDER: {cure}")
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not _is_within(name, [error.name]):  # it is there, and lacks one that it needs
+                raise
+            raise ValueError(f"--allow-module {name}: the Python path has no such module. If it lies in FOLDER: {cure}") from error
     with files.guarded(path, CURE, "cannot be used"):
         try:
             cfg = from_dict(tree)
@@ -243,10 +253,9 @@ def _named(tree: Any) -> Iterator[str]:
         yield str(tree["is"])
 
 
-def _is_within(name: str, modules: Collection[str]) -> bool:
-    """Whether a class MODULE:NAME is of one of the modules or of one below them; what names no module is within all."""
-    module, colon, _ = name.partition(":")
-    return not colon or not module or any(f"{module}.".startswith(f"{one}.") for one in modules)
+def _is_within(module: str, others: Collection[str]) -> bool:
+    """Whether a module is one of the others, or lies below one of them."""
+    return any(f"{module}.".startswith(f"{other}.") for other in others)
 
 
 def read(path: pathlib.Path) -> dict:

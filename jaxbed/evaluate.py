@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from jaxbed import before, config, decisions, files, launch, lock, metrics, parallel, train
+from jaxbed import answers, before, config, decisions, files, launch, lock, metrics, parallel, train
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source, cells
 from jaxbed.interrupt import Interrupt
@@ -252,7 +252,7 @@ def answered(part: Part, epoch: int, checkpoint: str) -> bool:
 def read(path: pathlib.Path) -> dict[str, str]:
     """Which checkpoint answered what; nothing where the file is absent, damaged or was changed."""
     try:
-        stored = metrics.read_answers(path)
+        stored = answers.read_answers(path)
     except (FileNotFoundError, ValueError):
         return {}
     return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
@@ -269,10 +269,10 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
             images += sum(each.sizes)
             passed = _pass(each, own, interrupt)
             whole = whole and bool(passed)
-            for loaded, weights, answers in zip(group, own, passed, strict=whole):
-                flat, alive = answers.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
-                for name, found in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
-                    content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
+            for loaded, weights, found in zip(group, own, passed, strict=whole):
+                flat, alive = found.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
+                for name, response in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
+                    content = {"response": response.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
                     content |= {"checkpoint": loaded.identity, "asked": part.asked[name]}
                     written.append(threads.submit(write, part.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
@@ -294,4 +294,4 @@ def _pass(pool: Pool, own: list[PyTree], interrupt: Interrupt) -> list[np.ndarra
 
 def write(path: pathlib.Path, content: dict) -> None:
     """Writes what one epoch's checkpoint answered to one set, with a digest of it."""
-    files.write_arrays(path, {**content, "digest": metrics.answers_digest(content)})
+    files.write_arrays(path, {**content, "digest": answers.digest(content)})

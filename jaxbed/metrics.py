@@ -26,17 +26,16 @@ A metric whose images do not exist in a set is absent, never 0.
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
 from jaxbed import files
+from jaxbed.answers import ANSWERS, read_answers, read_sets
 from jaxbed.stats import delimited, names, numbers
 
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
-ANSWERS = ("response", "seeds", "alive")  # arrays of a file of answers
 
 
 def measure(
@@ -182,7 +181,7 @@ def _about(workdir: pathlib.Path) -> tuple[str, dict]:
     for path, cure in ((config, "python -m jaxbed.main --config=... makes one"), (sets, f"run: jaxbed eval {workdir}")):
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing: {cure}")
-    return files.read_object(config)["name"], files.read_object(sets, f"delete it, then: jaxbed eval {workdir}")
+    return files.read_object(config)["name"], read_sets(sets)
 
 
 def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -254,31 +253,6 @@ def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")
     return response, seeds, alive
-
-
-def read_answers(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
-    """All arrays of a file of answers. Raises ValueError, with the cure, for a damaged one, and where one was changed afterwards."""
-    stored = files.read_arrays(path, cure)
-    with files.guarded(path, cure):
-        if missing := [name for name in ANSWERS if name not in stored]:
-            raise files.Fault(f"it lacks {', '.join(missing)}")
-        response, seeds, alive = (stored[name] for name in ANSWERS)
-        kinds = response.dtype.kind in "iu" and seeds.dtype.kind in "iu" and alive.dtype.kind == "b"
-        if not kinds or response.ndim != 2 or not seeds.shape == alive.shape == response.shape[:1]:
-            found = ", ".join(f"{name} {stored[name].dtype} {stored[name].shape}" for name in ANSWERS)
-            raise files.Fault(f"{found}; expected are int [S, n], int [S], bool [S]")
-        if "digest" in stored and str(stored["digest"]) != answers_digest(stored):
-            raise files.Fault("its answers or seeds are not those that were written")
-    return stored
-
-
-def answers_digest(content: Mapping[str, Any]) -> str:
-    """Of everything else in a file of answers: a seed's number or an answer that was changed afterwards shows."""
-    found = hashlib.sha256(f"{content['checkpoint']} {content['asked']}".encode())
-    for name in ANSWERS:
-        array = np.asarray(content[name])
-        found.update(f"{name} {array.shape}".encode() + array.astype("<i8").tobytes())
-    return found.hexdigest()[:16]
 
 
 def _ratio(correct: np.ndarray, total: np.ndarray | int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

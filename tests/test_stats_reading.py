@@ -137,6 +137,7 @@ def test_a_minus_sign_of_unicode_is_one(tmp_path):
         ("dataset,A,B\ns1,1,2\ndataset, A,B\ns2,1,2\n", "line 3 is the header again"),
         (gzip.compress(gzip.compress(table().encode())), "the file is compressed twice; unpack it once"),
         (gzip.compress(archived("inside.csv", table())), "the file is a tar archive; unpack it, and give the files in it: tar -xf "),
+        (gzip.compress(b"a" * 10_000_001), "line 1 has more than 10,000,000 characters: it is damaged, or no table of scores"),
         (gzip.compress(table().encode())[:-20], "cannot be unpacked (Compressed file ended before"),
     ],
 )

@@ -432,6 +432,8 @@ FOREIGN = [
     "{}",
     '{"name": "an app"}',
     '{"format": "zip", "side_px": 0, "count": 1, "sha256": {}}',
+    '{"format": "jpeg", "side_px": 0, "count": 1, "sha256": {"../part.array_record": ""}}',
+    "[" * 100_000,
     "\x00",
 ]
 
