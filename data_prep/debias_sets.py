@@ -21,7 +21,6 @@ import argparse
 import csv
 import hashlib
 import io
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from jaxbed import files
 from jaxbed.data import bar as bar_set
 from jaxbed.data import biased_pictures
 
@@ -186,9 +186,7 @@ def write(folder: pathlib.Path, tables: dict[float, list[Row]], bias: str) -> No
         if path.is_file() and path.read_text() != text:
             raise ValueError(f"{path} is there, drawn in another way (other --seed, --percents or pictures): delete it to draw it anew")
     for percent, (path, text) in texts.items():
-        partial = path.with_suffix(".partial")
-        partial.write_text(text)
-        os.replace(partial, path)
+        files.write(path, text)
         counts = []
         for split, name in enumerate(biased_pictures.SPLITS):
             own = [y == b for _, y, s, b in tables[percent] if s == split]

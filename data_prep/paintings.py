@@ -44,14 +44,16 @@ def prepare(source: pathlib.Path, folder: pathlib.Path, threads: int) -> tuple[l
 
         if (folder / name).is_file():
             return
+        partial = folder / f".{os.getpid()}.{name}"
         try:
-            partial = folder / f".{os.getpid()}.{name}"
             square(source / name).save(partial)
             os.replace(partial, folder / name)
         except (*UNREADABLE, Image.DecompressionBombError) as error:
             if getattr(error, "errno", None):  # the disk's fault, e.g. that it is full, and not the painting's
                 raise
             excluded[name] = str(error)
+        finally:
+            partial.unlink(missing_ok=True)
 
     with ThreadPoolExecutor(threads) as pool:
         reported = begun

@@ -9,6 +9,7 @@ Pictures that cannot be decoded are an error, or with --corrupt=skip are left ou
 """
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import json
@@ -24,6 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from jaxbed import files
 from jaxbed.data import decode, pictures, records
 
 opened = functools.cache(pictures.open_bytes)  # once in every process
@@ -66,9 +68,10 @@ def write(job: Job) -> dict:
     """Makes one part, unless it is there already and of the same pictures, and returns {sha256, rows, skipped, wanted}."""
     facts_path, wanted = job.path.with_suffix(".json"), digest(job)
     if job.path.is_file() and facts_path.is_file():
-        facts = json.loads(facts_path.read_text())
-        if facts["wanted"] == wanted and records.checksum(job.path) == facts["sha256"]:
-            return facts
+        with contextlib.suppress(ValueError):  # damaged: made anew
+            facts = files.read_object(facts_path)
+            if facts.get("wanted") == wanted and records.checksum(job.path) == facts.get("sha256"):
+                return facts
     read, kept, skipped = reader(job), [], {}
 
     def encoded():
@@ -85,9 +88,7 @@ def write(job: Job) -> dict:
             yield square.tobytes() if job.form == "uint8" else content
 
     facts = {"sha256": records.write_part(job.path, encoded()), "rows": kept, "skipped": skipped, "wanted": wanted}
-    partial = facts_path.with_suffix(".partial")
-    partial.write_text(json.dumps(facts))
-    os.replace(partial, facts_path)
+    files.write(facts_path, json.dumps(facts))
     return facts
 
 
@@ -96,9 +97,9 @@ def prepare(source: str, target: pathlib.Path, form: str, side_px: int, parts: i
     target.mkdir(parents=True, exist_ok=True)
     made = target / "settings.json"
     settings = {"source": source, "format": form, "side_px": side_px, "parts": parts, "pictures": len(names), "corrupt": corrupt}
-    if made.is_file() and json.loads(made.read_text()) != settings:
-        raise ValueError(f"{target} was begun with other settings ({made.read_text().strip()}): take another folder, or delete it")
-    made.write_text(json.dumps(settings) + "\n")
+    if made.is_file() and (former := files.read_object(made, f"delete {target} and run again")) != settings:
+        raise ValueError(f"{target} was begun with other settings ({json.dumps(former)}): take another folder, or delete it")
+    files.write(made, json.dumps(settings) + "\n")
     (target / "manifest.json").unlink(missing_ok=True)  # unfinished, until all parts are known to be of these pictures
     pieces = np.array_split(np.arange(len(names)), min(parts, len(names)))
     jobs = [

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import decisions
+from jaxbed import decisions, files
 from jaxbed.data import decode, pictures, records
 
 URL = "https://github.com/bethgelab/model-vs-human/releases/download/v0.1/{}.tar.gz"
@@ -205,7 +205,7 @@ def prepare(name: str, target: pathlib.Path, archives: pathlib.Path | None, dige
     """Makes one set, or checks the one that is there. Raises ValueError or OSError, naming what is wrong and the cure."""
     folder, record = target / name, target / f"{name}.json"
     if folder.exists():
-        facts = json.loads(record.read_text()) if record.is_file() else {}
+        facts = files.read_object(record, f"delete it and {folder}, and run again") if record.is_file() else {}
         if facts.get("tree") != tree(folder) and (wrong := faults(name, folder) or ["a picture has changed"] * bool(facts)):
             raise ValueError(f"{folder} is not as it must be: {_some(wrong)}. Delete it and run again")
         print(f"{name}: checked, nothing to do")
@@ -221,14 +221,16 @@ def prepare(name: str, target: pathlib.Path, archives: pathlib.Path | None, dige
         raise ValueError(f"{archive} has SHA-256 {found}, and --sha256 says {digest}: delete it and fetch it again")
     partial = target / f".{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
-    content = unpack(archive, partial)
-    if wrong := faults(name, content, published=not digest):
-        cure = "delete the archive and run again" + ("" if digest else f", or accept its content with --sha256 {name}={found}")
-        raise ValueError(f"{archive} does not hold this set: {_some(wrong)}. If it is damaged, {cure}")
-    facts = {"archive": URL.format(name), "sha256": found, "tree": tree(content)}
-    record.write_text(json.dumps(facts, indent=1) + "\n")
-    os.replace(content, folder)  # last: a folder that is there is whole
-    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        content = unpack(archive, partial)
+        if wrong := faults(name, content, published=not digest):
+            cure = "delete the archive and run again" + ("" if digest else f", or accept its content with --sha256 {name}={found}")
+            raise ValueError(f"{archive} does not hold this set: {_some(wrong)}. If it is damaged, {cure}")
+        facts = {"archive": URL.format(name), "sha256": found, "tree": tree(content)}
+        files.write(record, json.dumps(facts, indent=1) + "\n")
+        os.replace(content, folder)  # last: a folder that is there is whole
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     if archives is None:
         archive.unlink()
     count = sum(path.is_file() for path in folder.rglob("*"))

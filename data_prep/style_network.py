@@ -17,7 +17,6 @@ of two stages exchanges colours and contrasts and keeps outlines, but patterns s
 import argparse
 import functools
 import itertools
-import os
 import pathlib
 import sys
 import time
@@ -28,11 +27,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import safetensors.numpy
 from flax import traverse_util
-from safetensors.numpy import save_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from jaxbed import files
 from jaxbed.data import pictures, shapes, stream
 from jaxbed.models import style, style_network, torch_files
 
@@ -52,9 +52,9 @@ def convert(vgg: str, decoder: str, out: pathlib.Path) -> None:
 
 def save(params: PyTree, out: pathlib.Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_suffix(".partial")
-    save_file({name: np.ascontiguousarray(array) for name, array in traverse_util.flatten_dict(params, sep="/").items()}, partial)
-    os.replace(partial, out)
+    with files.replacing(out) as file:
+        flat = traverse_util.flatten_dict(params, sep="/")
+        file.write(safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in flat.items()}))
     print(f"written: {out}, {out.stat().st_size / 2**20:.1f} MiB")
 
 
@@ -133,7 +133,8 @@ def train(asked: argparse.Namespace) -> None:
         if "0.weight" in found:
             params["encoder"] = style_network.encoder_from_torch(found, asked.stages)
         else:
-            params["encoder"] = traverse_util.unflatten_dict(found, sep="/").get("encoder", {})
+            own = [name for name in style_network.shapes(asked.width, asked.stages) if name.startswith("encoder/") and name in found]
+            params["encoder"] = traverse_util.unflatten_dict({name: found[name] for name in own}, sep="/").get("encoder", {})
         _check(params, asked.width, asked.stages, asked.encoder)
     batches = zip(squares(asked.content, asked, 2 * asked.seed), squares(asked.style, asked, 2 * asked.seed + 1), strict=True)
     save(fit(network, params, batches, asked, functools.partial(print, flush=True)), asked.out)

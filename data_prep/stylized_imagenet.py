@@ -35,6 +35,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import paintings
 from data_prep.paintings import REPORT_S, SEED, SIDE, UNREADABLE, draw
+from jaxbed import files
 from jaxbed.data import decode, pictures, records, stream
 from jaxbed.data.stream import Images
 
@@ -129,9 +130,8 @@ def write(path: pathlib.Path, image: np.ndarray) -> None:
     import cv2
 
     _, content = cv2.imencode(".png", image[:, :, ::-1])
-    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    with files.replacing(path, lasting=False) as file:
+        file.write(content)
 
 
 def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int, int], batch: int, threads: int, corrupt: str) -> None:
@@ -160,7 +160,8 @@ def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int
 
 def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, threads: int) -> None:
     """Raises ValueError unless all pictures are there, can be decoded, and a few, spread over all, come out the same again."""
-    skipped = {name for path in target.glob("shard-*.json") for name in json.loads(path.read_text())["skipped"]}
+    cure = "run that shard again without --verify"
+    skipped = {name for path in target.glob("shard-*.json") for name in files.read_object(path, cure).get("skipped", ())}
     rows = [row for row, name in enumerate(work.outputs) if (target / name).is_file() or name not in skipped]
 
     def fault(row: int) -> str:
@@ -228,7 +229,7 @@ def begin(asked: argparse.Namespace) -> tuple[Work, Callable]:
 
 def keep(path: pathlib.Path, recipe: dict, only_compare: bool) -> None:
     """Writes the recipe, or compares it with the one that the folder was begun with, to which a training set may be added later."""
-    before = json.loads(path.read_text()) if path.is_file() else {}
+    before = files.read_object(path, "take another folder, or delete this one") if path.is_file() else {}
     if other := [f"{key} {before[key]}, not {value}" for key, value in recipe.items() if before.get(key, value) != value]:
         raise ValueError(f"{path} says {other[0]}: give the same as before, or take another folder")
     recipe = {**before, **recipe}
@@ -246,9 +247,7 @@ def _digest(names: Iterable[str]) -> str:
 
 
 def _save(path: pathlib.Path, facts: dict) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(facts, indent=1) + "\n")
-    os.replace(partial, path)
+    files.write(path, json.dumps(facts, indent=1) + "\n")
 
 
 def main(argv: list[str] | None = None) -> int:

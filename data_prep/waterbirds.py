@@ -31,6 +31,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import debias_sets
+from jaxbed import files
 from jaxbed.data import biased_pictures
 
 WATER = (  # seabirds, then waterfowl
@@ -141,9 +142,8 @@ def render(picture: Picture, cub: pathlib.Path, segmentations: pathlib.Path, tar
             image = compose(one, two, three)
     except (OSError, ValueError) as error:
         raise ValueError(f"{picture.output} cannot be made of {bird}, {mask} and {picture.background} ({error}): restore them") from error
-    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial")
-    Image.fromarray(image).save(partial, "JPEG")
-    os.replace(partial, path)
+    with files.replacing(path, lasting=False) as file:
+        Image.fromarray(image).save(file, "JPEG")
 
 
 def make(asked: argparse.Namespace) -> None:
@@ -153,9 +153,9 @@ def make(asked: argparse.Namespace) -> None:
     recipe = {"seed": asked.seed, "fix_tern": asked.fix_tern, "backgrounds": {p.output: p.background.name for p in pictures}}
     asked.target.mkdir(parents=True, exist_ok=True)
     made = asked.target / "recipe.json"
-    if made.is_file() and json.loads(made.read_text()) != recipe:
+    if made.is_file() and files.read_object(made, f"delete {asked.target} and run again") != recipe:
         raise ValueError(f"{made} was written with another seed, --fix-tern, birds or places: take another folder, or delete this one")
-    made.write_text(json.dumps(recipe, indent=0) + "\n")
+    files.write(made, json.dumps(recipe, indent=0) + "\n")
     missing = [picture for picture in pictures if not (asked.target / picture.output).is_file()]
     for folder in {(asked.target / picture.output).parent for picture in missing}:
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,15 +8,13 @@ goes on.
 
 import dataclasses
 import pathlib
-import zipfile
-import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxbed import config, initial
+from jaxbed import config, files, initial
 from jaxbed.data import held_out
 from jaxbed.variants import Variant, combine
 
@@ -94,12 +92,17 @@ def tables(
         raise FileNotFoundError(f"{path} is missing: python -m jaxbed.main trains what comes before {cfg.name}")
     if first is None or first.start:
         return {}
-    try:
-        with path.open("rb") as file, np.load(file) as stored:
-            said = {name: stored[name] for name in stored.files}
-    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is damaged ({error}): delete it, and python -m jaxbed.main makes it again") from error
+    cure = "delete it, and python -m jaxbed.main makes it again"
+    said, at = files.read_arrays(path, cure), places(cfg, first, variants)
     labels = [v.source.train.label for v in variants for _ in range(cfg.seeds)]
-    members = zip(places(cfg, first, variants), labels, strict=True)
-    found = [first.tables({name: array[place] for name, array in said.items()}, label, say) for place, label in members]
+    expected = (max(at) + 1, first.nets, len(labels[0]))
+    for name, array in said.items():
+        if array.shape[:3] != expected:
+            raise ValueError(f"{path} does not belong to this run ({name} is {list(array.shape)}, not {list(expected)}): {cure}")
+    try:
+        found = [
+            first.tables({name: array[place] for name, array in said.items()}, label, say) for place, label in zip(at, labels, strict=True)
+        ]
+    except KeyError as error:
+        raise ValueError(f"{path} is damaged ({error} is missing): {cure}") from error
     return {name: np.stack([of_member[name] for of_member in found]) for name in found[0]}

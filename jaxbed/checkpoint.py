@@ -20,6 +20,8 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
+from jaxbed import files
+
 PyTree = Any
 SMALL_BYTES = 2**20
 _shown = threading.excepthook
@@ -58,10 +60,7 @@ class Store:
     def _finish(self, number: int, response: Any) -> None:
         with self._writing(number):
             response.result()
-        listing = self._list(number)
-        partial = listing.with_suffix(".partial")
-        partial.write_text(json.dumps(_digests(self.folder / str(number))))
-        os.replace(partial, listing)
+        files.write(self._list(number), json.dumps(_digests(self.folder / str(number))))
         if self.keep:
             # what lies ahead belongs to a past that was abandoned as damaged: it must not push out what is sound
             ahead = [n for n in self.numbers() if n > number]
@@ -102,10 +101,10 @@ class Store:
         if not self._list(number).is_file():
             return "it was never finished"
         try:
-            expected = json.loads(self._list(number).read_text())
+            expected = files.read_object(self._list(number))
         except ValueError:
-            expected = None
-        if not expected or not isinstance(expected, dict):
+            expected = {}
+        if not expected:
             return f"its list {self._list(number)} cannot be read"
         found = _digests(self.folder / str(number))
         wrong = sorted(name for name in expected if expected[name] != found.get(name))  # what else lies there is not read

@@ -11,7 +11,7 @@ from jaxbed import ending
 USAGE = """usage: jaxbed COMMAND ...
 
   train --config=FILE.py [--workdir=DIR] [--config.NAME=VALUE ...]   train, evaluate, print scores (= python -m jaxbed.main)
-  eval WORKDIR [--watch]                                             evaluate the epochs that have no answers yet
+  eval WORKDIR [--watch] [--allow-module NAME ...]                   evaluate the epochs that have no answers yet
   sweep --config=FILE.py --grid FIELD=VALUE,VALUE ...                tune by validation, then train afresh (jaxbed sweep --help)
   stats WORKDIR... | SCORES.csv                                      compare algorithms (jaxbed stats --help)
 """
@@ -19,7 +19,8 @@ USAGE = """usage: jaxbed COMMAND ...
 
 def main() -> int:
     command, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
-    sys.path.insert(0, "")  # as `python -m` does: configs import their neighbours, runs their users' own methods
+    if command in ("train", "sweep"):
+        sys.path.insert(0, "")  # as `python -m` does: configs import their neighbours. The others read what strangers may have written
     if command == "train":
         from jaxbed import main as whole
 
@@ -47,12 +48,14 @@ def _evaluate(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="jaxbed eval", description="Evaluate the epochs of a run that have no answers yet.")
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--watch", action="store_true", help="wait for further epochs until the last is done")
+    own = "module of your own that the run's classes are from; it is imported, and found on the Python path. May be repeated"
+    parser.add_argument("--allow-module", action="append", default=[], metavar="NAME", help=own)
     arguments = parser.parse_args(argv)
     from jaxbed import config, evaluate, parallel, variants
     from jaxbed.log import Log
 
     parallel.keep_compilations()
-    cfg = config.load(arguments.workdir)
+    cfg = config.load(arguments.workdir, arguments.allow_module)
     parallel.use_cores(cfg.seeds, cfg.mesh)
     here = dataclasses.replace(cfg, mesh=parallel.fitting(cfg.mesh))
     status = evaluate.evaluate(here, variants.open_all(cfg), arguments.workdir, Log(arguments.workdir), arguments.watch)
@@ -65,4 +68,6 @@ def command() -> NoReturn:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the folder that `python -m` was called in
     command()

@@ -7,17 +7,21 @@ import contextlib
 import dataclasses
 import importlib
 import json
-import os
 import pathlib
 import re
+import shlex
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any, ClassVar
 
-from jaxbed import values
+from jaxbed import files, values
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, differences, free
 from jaxbed.stats import names
 from jaxbed.values import Count, NotNegative, Range, Whole
+
+CURE = "restore it, or take another workdir"
+PARTS = ("method", "net", "data", "optim", "mesh", "eval", "save")  # of a configuration, that are dataclasses
 
 
 @dataclasses.dataclass
@@ -66,8 +70,8 @@ def check(cfg: Train) -> None:
         raise ValueError(f"epochs = {cfg.epochs}: must be at least 1, or 0 to evaluate the weights that init_from names")
     if cfg.first_seed > values.LARGEST - cfg.seeds:
         raise ValueError(f"first_seed = {cfg.first_seed}: must be from 0 to {values.LARGEST - cfg.seeds}, for {cfg.seeds} seeds")
-    if fault := names.fault(cfg.name) or ("" if names.clean(cfg.name) else "is blank"):
-        raise ValueError(f"name = {names.quoted(cfg.name)} {fault}: it is the algorithm's name in every table")
+    if fault := names.fault(cfg.name):
+        raise ValueError(f"name = {names.quoted(cfg.name)} {fault}. It is the algorithm's name in every table")
 
 
 def look_up(cfg: Any, field: str, asked: str) -> Any:
@@ -129,7 +133,10 @@ def to_dict(cfg: Any) -> Any:
 
 
 def from_dict(tree: Any) -> Any:
-    """The inverse of to_dict. Lists come back as tuples. Fields that the class does not have (any more) are an error."""
+    """The inverse of to_dict. Lists come back as tuples. Fields that the class does not have (any more) are an error.
+
+    The modules of all classes are imported, which runs them: see `load`.
+    """
     if isinstance(tree, list):
         return tuple(from_dict(x) for x in tree)
     if not isinstance(tree, dict):
@@ -138,24 +145,30 @@ def from_dict(tree: Any) -> Any:
         raise ValueError(f'not a saved config: no "is" among {sorted(tree)}')
     kind = _class(tree)
     if kind is None:
-        raise ValueError(f"{tree['is']} is no dataclass of this version of the code")
-    values = {key: from_dict(value) for key, value in tree.items() if key != "is"}
-    unknown = sorted(set(values) - {f.name for f in dataclasses.fields(kind)})
+        raise ValueError(f"{names.cut(tree['is'])} is no dataclass of this version of the code")
+    given = {key: from_dict(value) for key, value in tree.items() if key != "is"}
+    unknown = sorted(set(given) - {f.name for f in dataclasses.fields(kind)})
     if unknown:
         raise ValueError(f"{tree['is']} has no field {', '.join(unknown)}: the run was made by another version of the code")
-    missing = [f.name for f in dataclasses.fields(kind) if f.name not in values and f.default is f.default_factory]
+    missing = [f.name for f in dataclasses.fields(kind) if f.name not in given and f.default is f.default_factory]
     if missing:
         raise ValueError(f"{tree['is']} lacks {', '.join(missing)}: the run was made by another version of the code")
-    return kind(**values)
+    return kind(**given)
 
 
 def _class(tree: dict) -> type | None:
-    module, _, name = tree["is"].partition(":")
+    module, name = _module(tree["is"]), str(tree["is"]).partition(":")[2]
     try:
-        kind = getattr(importlib.import_module(module), name, None)
+        kind = getattr(importlib.import_module(module), name, None) if module else None
     except ModuleNotFoundError:
         return None
     return kind if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None
+
+
+def _module(name: Any) -> str:
+    """The module of a class MODULE:NAME; empty for what names none."""
+    module, _, own = str(name).partition(":")
+    return module if own and all(part.isidentifier() for part in module.split(".")) else ""
 
 
 def saved(cfg: Train) -> dict:
@@ -172,9 +185,8 @@ def _may_change(cfg: Any, path: str = "") -> list[str]:
 
 
 def save(cfg: Train, path: pathlib.Path) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(saved(cfg), indent=2) + "\n")
-    os.replace(partial, path)
+    """Keeps a configuration as JSON."""
+    files.write(path, json.dumps(saved(cfg), indent=2) + "\n")
 
 
 def claim(cfg: Train, workdir: pathlib.Path) -> None:
@@ -195,22 +207,56 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
     save(cfg, path)
 
 
-def load(workdir: pathlib.Path) -> Train:
-    """The configuration of a run's workdir."""
+def load(workdir: pathlib.Path, modules: Collection[str] = ()) -> Train:
+    """The configuration of a run's workdir, whose classes are of jaxbed or of `modules`: no file may say which code to run.
+
+    Raises ValueError for all other classes, before anything is imported, and for a configuration that this version cannot use.
+    """
     path = pathlib.Path(workdir) / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {workdir} is no workdir of a run (python -m jaxbed.main makes one)")
     tree = read(path)
     tree.pop(MAY_CHANGE, None)
-    return from_dict(tree)
+    with files.guarded(path, CURE, "cannot be used"):
+        foreign = [name for name in _named(tree) if _module(name) and not _is_within(_module(name), ("jaxbed", *modules))]
+    wanted = dict.fromkeys([*modules, *map(_module, foreign)])
+    cure = f"PYTHONPATH=FOLDER jaxbed eval {shlex.quote(str(workdir))} {' '.join(f'--allow-module {name}' for name in wanted)}"
+    if foreign:
+        shown = names.cut(foreign[0])
+        raise ValueError(f"{path} names {shown}, and importing a module runs it. If it is yours, and lies in FOLDER: {cure}")
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not _is_within(name, [error.name]):  # it is there, and lacks one that it needs
+                raise
+            raise ValueError(f"--allow-module {name}: the Python path has no such module. If it lies in FOLDER: {cure}") from error
+    with files.guarded(path, CURE, "cannot be used"):
+        try:
+            cfg = from_dict(tree)
+            if not isinstance(cfg, Train):
+                raise ValueError(f"it describes a {type(cfg).__name__}, not a run")
+            if single := [name for name in PARTS if not dataclasses.is_dataclass(getattr(cfg, name))]:
+                raise ValueError(f'{single[0]} is {getattr(cfg, single[0])!r} and must be an object with "is"')
+            check(cfg)
+        except ValueError as error:
+            raise files.Fault(str(error)) from error
+    return cfg
+
+
+def _named(tree: Any) -> Iterator[str]:
+    """The classes that a saved configuration names."""
+    for inner in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _named(inner)
+    if isinstance(tree, dict) and "is" in tree:
+        yield str(tree["is"])
+
+
+def _is_within(module: str, others: Collection[str]) -> bool:
+    """Whether a module is one of the others, or lies below one of them."""
+    return any(f"{module}.".startswith(f"{other}.") for other in others)
 
 
 def read(path: pathlib.Path) -> dict:
-    """A saved configuration as nested dictionaries."""
-    try:
-        tree = json.loads(path.read_text())
-    except ValueError:
-        tree = None
-    if not isinstance(tree, dict):
-        raise ValueError(f"{path} is damaged: it holds no configuration. Restore it, or take another workdir")
-    return tree
+    """A saved configuration as nested dictionaries. Raises FileNotFoundError or ValueError where there is none."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: {path.parent} is no workdir of a run (python -m jaxbed.main makes one)")
+    return files.read_object(path, CURE)

@@ -15,11 +15,8 @@ import functools
 import hashlib
 import json
 import math
-import os
 import pathlib
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -29,12 +26,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from jaxbed import before, config, decisions, launch, lock, metrics, parallel, train
+from jaxbed import answers, before, config, decisions, files, launch, lock, metrics, parallel, train
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source, cells
 from jaxbed.interrupt import Interrupt
 from jaxbed.log import Log
 from jaxbed.program import Program, snapshot
+from jaxbed.stats import tables
 from jaxbed.variants import Variant
 
 PyTree = Any
@@ -70,7 +68,7 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     """
     while watch and not before.is_done(cfg, variants, workdir) and not lock.is_free(workdir):
         time.sleep(1.0)
-    program = train.prepare(cfg, variants, workdir)
+    program, done = train.prepare(cfg, variants, workdir), set()
     _, epochs = train.stores(workdir, program.seeds.size, log)
     parts = prepare(cfg, variants, program, pathlib.Path(workdir), set(epochs.numbers()))
     together = EPOCHS if any(one_pool.streamed for part in parts for one_pool in part.pools) else 1
@@ -79,7 +77,9 @@ def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, 
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         while True:
             trained = epochs.numbers()
-            left = [epoch for epoch in trained if not all(answered(part, epoch, epochs.identity(epoch)) for part in parts)]
+            found = {epoch: epochs.identity(epoch) for epoch in trained}
+            done |= {pair for pair in found.items() if pair not in done and all(answered(part, *pair) for part in parts)}
+            left = [epoch for epoch, checkpoint in found.items() if (epoch, checkpoint) not in done]
             loading, damaged = collections.deque(), []
             for place in range(0, len(left), together):
                 if interrupt.signal:
@@ -166,11 +166,11 @@ def keep(folder: pathlib.Path, asked: dict[str, str], trained: set[int]) -> None
 
 
 def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet], asked: dict[str, str]) -> None:
-    """Writes what the answers mean: once per run, the same bytes each time."""
+    """Writes what the answers mean, where that is not there already."""
     for name, (split, _, _) in sets.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         frame = pd.DataFrame({"name": split.name, "label": split.label, "cue": split.cue})
-        frame.to_csv(folder / name / "images.csv", index=False)
+        files.write(folder / name / "images.csv", tables.csv_text(frame))
     content = {
         "data": {"name": source.name, "cue": source.cue_name, **source.facts},
         "classes": list(source.class_names),
@@ -184,7 +184,7 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
     }
     if (source.train.cue >= 0).any():
         content["training_cells"] = [[*cell, count] for cell, count in cells(source.train).items()]
-    (folder / "sets.json").write_text(json.dumps(content, indent=2) + "\n")
+    files.write(folder / "sets.json", json.dumps(content, indent=2) + "\n")
 
 
 class Pool(NamedTuple):
@@ -250,12 +250,12 @@ def answered(part: Part, epoch: int, checkpoint: str) -> bool:
 
 
 def read(path: pathlib.Path) -> dict[str, str]:
-    """Which checkpoint answered what; nothing where the file is absent or damaged."""
+    """Which checkpoint answered what; nothing where the file is absent, damaged or was changed."""
     try:
-        with path.open("rb") as file, np.load(file) as stored:
-            return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
-    except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
+        stored = answers.read_answers(path)
+    except (FileNotFoundError, ValueError):
         return {}
+    return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
 
 
 def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPoolExecutor, interrupt: Interrupt) -> None:
@@ -269,10 +269,10 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
             images += sum(each.sizes)
             passed = _pass(each, own, interrupt)
             whole = whole and bool(passed)
-            for loaded, weights, answers in zip(group, own, passed, strict=whole):
-                flat, alive = answers.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
-                for name, found in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
-                    content = {"response": found.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
+            for loaded, weights, found in zip(group, own, passed, strict=whole):
+                flat, alive = found.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
+                for name, response in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
+                    content = {"response": response.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
                     content |= {"checkpoint": loaded.identity, "asked": part.asked[name]}
                     written.append(threads.submit(write, part.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
@@ -297,7 +297,5 @@ def _pass(pool: Pool, own: list[PyTree], interrupt: Interrupt) -> list[np.ndarra
 
 
 def write(path: pathlib.Path, content: dict) -> None:
-    partial = path.with_suffix(f".{os.getpid()}.partial")  # two evaluations may meet
-    with partial.open("wb") as file:
-        np.savez_compressed(file, **content)
-    os.replace(partial, path)
+    """Writes what one epoch's checkpoint answered to one set, with a digest of it."""
+    files.write_arrays(path, {**content, "digest": answers.digest(content)})

@@ -34,7 +34,7 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], pl
         return _from_file(pathlib.Path(source), program, run, say)
     folder, colon, number = source.rpartition(":")
     workdir = pathlib.Path(folder if colon and number.isdigit() else source)
-    cfg = config.load(workdir)
+    there = config.read(workdir / "config.json")  # of classes that need not be imported
     epochs = Store(workdir / "checkpoints" / "epochs", program.seeds.size, say)
     finished = epochs.numbers()
     epoch = int(number) if workdir == pathlib.Path(folder) and number.isdigit() else max(finished, default=0)
@@ -44,12 +44,13 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], pl
     if places is not None:
         members, copied = max(places) + 1, program.seeds.sharding()
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members, *x.shape[1:]), x.dtype, sharding=copied), abstract)
-    here, there = set(abstract["params"]), epochs.networks(epoch)
-    fresh = sorted(here - there) if here & there else []
+    own, other = set(abstract["params"]), epochs.networks(epoch)
+    fresh = sorted(own - other) if own & other else []
     for kind in ("params", "stats"):
         abstract[kind] = {name: tree for name, tree in abstract[kind].items() if name not in fresh}
     if difference := epochs.difference(epoch, abstract):
-        raise ValueError(f"init_from = {source} ({cfg.name}, {cfg.seeds} seeds) has other networks or members than this run: {difference}")
+        run_there = f"{there.get('name')}, {there.get('seeds')} seeds"
+        raise ValueError(f"init_from = {source} ({run_there}) has other networks or members than this run: {difference}")
     found = epochs.load(epoch, abstract)
     if not np.asarray(found["alive"]).all():
         raise ValueError(f"init_from = {source}: a seed had become non-finite there; take an earlier epoch")

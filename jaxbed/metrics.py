@@ -24,15 +24,15 @@ A metric whose images do not exist in a set is absent, never 0.
 """
 
 import hashlib
-import json
 import pathlib
 import re
-import zipfile
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
+from jaxbed import files
+from jaxbed.answers import ANSWERS, read_answers, read_sets
 from jaxbed.stats import delimited, names, numbers
 
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
@@ -177,8 +177,11 @@ def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFram
 
 def _about(workdir: pathlib.Path) -> tuple[str, dict]:
     """(name of the algorithm, content of sets.json)."""
-    algorithm = json.loads(_read(workdir / "config.json", "python -m jaxbed.main --config=... makes one"))["name"]
-    return algorithm, json.loads(_read(workdir / "responses" / "sets.json", f"run: jaxbed eval {workdir}"))
+    config, sets = workdir / "config.json", workdir / "responses" / "sets.json"
+    for path, cure in ((config, "python -m jaxbed.main --config=... makes one"), (sets, f"run: jaxbed eval {workdir}")):
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: {cure}")
+    return files.read_object(config)["name"], read_sets(sets)
 
 
 def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -211,7 +214,7 @@ def _as_written(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarray] 
     whole = isinstance(images.index, pd.RangeIndex) and all(images[column].dtype == np.int64 for column in ("label", "cue"))
     if not whole or (images["label"] < 0).any() or (images["cue"] < -1).any():
         return None
-    return images["name"], images["label"].to_numpy(), images["cue"].to_numpy()
+    return images["name"].map(names.from_cell), images["label"].to_numpy(), images["cue"].to_numpy()
 
 
 def _as_saved_again(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarray]:
@@ -241,17 +244,11 @@ def _classes(given: pd.Series, name: str, least: int, source: str) -> np.ndarray
 
 def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(responses [S, n], seeds [S], alive [S]) of a file; facts are those of its set."""
-    try:
-        with path.open("rb") as file, np.load(file) as stored:
-            response, seeds, alive = stored["response"], stored["seeds"], stored["alive"]
-            asked = str(stored["asked"]) if "asked" in stored else facts.get("identity")
-    except (EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged ({error}): delete it, then: jaxbed eval {workdir}") from error
+    stored = read_answers(path, f"delete it, then: jaxbed eval {workdir}")
+    response, seeds, alive = (stored[name] for name in ANSWERS)
+    asked = str(stored["asked"]) if "asked" in stored else facts.get("identity")
     if asked != facts.get("identity", asked):
         raise ValueError(f"{path} answers other images, or by another decision, than sets.json and images.csv tell: jaxbed eval {workdir}")
-    if response.ndim != 2 or response.dtype.kind not in "iu" or not seeds.shape == alive.shape == response.shape[:1]:
-        found = f"response {response.dtype} {response.shape}, seeds {seeds.shape}, alive {alive.shape}; expected are int [S, n], [S], [S]"
-        raise ValueError(f"{path} is damaged ({found}): delete it, then: jaxbed eval {workdir}")
     if response.shape[1] != images:
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")
@@ -267,9 +264,3 @@ def _ratio(correct: np.ndarray, total: np.ndarray | int) -> tuple[np.ndarray, np
 def _plain(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     nothing = np.full(value.shape, np.nan)
     return value, nothing, nothing
-
-
-def _read(path: pathlib.Path, cure: str) -> str:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {cure}")
-    return path.read_text(encoding="utf-8")

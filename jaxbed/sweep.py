@@ -29,8 +29,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxbed import ending, grid, launch, lock
-from jaxbed.stats import criteria, records, select
+from jaxbed import ending, files, grid, launch, lock
+from jaxbed.stats import criteria, records, select, tables
 
 if TYPE_CHECKING:
     from jaxbed.config import Train
@@ -126,7 +126,7 @@ def tune(asked: Sweep, cfg: "Train", parts: list[Part], riding: set[str]) -> Non
             part.chosen |= judge(part, number, settings, asked)
     for part in parts:
         values = {field: grid.value(word) for field, word in part.chosen.items()}
-        (part.folder / "chosen.json").write_text(json.dumps(values, indent=2) + "\n")
+        files.write(part.folder / "chosen.json", json.dumps(values, indent=2) + "\n")
         print(f"\nchosen in {part.folder}: {grid.write(part.chosen)}", flush=True)
 
 
@@ -225,7 +225,7 @@ def judge(part: Part, number: int, settings: dict[pathlib.Path, grid.Setting], a
         notes += ["chosen"] if row is best else []
         print(f"  {row['setting']}  {100 * row['mean']:.1f} ± {100 * row['std']:.1f}  {', '.join(notes)}".rstrip(), flush=True)
     part.rows += rows
-    pd.DataFrame(part.rows).to_csv(part.folder / "sweep.csv", index=False)
+    files.write(part.folder / "sweep.csv", tables.csv_text(pd.DataFrame(part.rows)))
     if best is None:
         raise ValueError(f"stage {number}: every setting has a seed that became non-finite; try lower values of optim.lr")
     return list(settings.values())[rows.index(best)]

@@ -1,13 +1,12 @@
 """Trains the networks that come before a run (`before`) and asks them about every training image."""
 
-import os
 import pathlib
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxbed import before, config, evaluate, lock, parallel, train
+from jaxbed import before, config, evaluate, files, lock, parallel, train
 from jaxbed.before import FILE, FOLDER, Before, asked, plan
 from jaxbed.data.source import Source
 from jaxbed.log import Log
@@ -41,7 +40,7 @@ def _train(cfg: config.Train, first: Before, own: config.Train, variants: list[V
     told.header(own, found)
     status = train.train(own, found, folder, told)
     if not status and not first.start:
-        write(ask(own, first, found, folder, log), folder / FILE)
+        files.write_arrays(folder / FILE, ask(own, first, found, folder, log), compressed=False)
     return status
 
 
@@ -128,10 +127,3 @@ def _tell(cfg: config.Train, tables: dict[str, np.ndarray], variants: list[Varia
             conflicting = (cue >= 0) & (cue != label)
             of_conflicting = f", {(table & conflicting).sum()} of {conflicting.sum()} conflicting ones" if conflicting.any() else ""
             log.say(f"{variant.name} seed {seed} {name}: {table.sum()} of {len(table)} training images{of_conflicting}".strip())
-
-
-def write(tables: dict[str, np.ndarray], path: pathlib.Path) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        np.savez(file, **tables)
-    os.replace(partial, path)

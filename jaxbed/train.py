@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import before, checkpoint, config, initial, parallel
+from jaxbed import before, checkpoint, config, files, initial, parallel
 from jaxbed.data import source as sources
 from jaxbed.data import stream
 from jaxbed.data.split import Split
@@ -107,22 +106,24 @@ def same_images(variants: list[Variant], workdir: pathlib.Path) -> None:
     """
     found = [_described(split) for split in {id(variant.source): variant.source.train for variant in variants}.values()]
     path = workdir / "training_set.json"
+    trained, cure = (workdir / "checkpoints").is_dir(), "restore it or, if the training images are the same as before, delete it"
     try:
-        former = json.loads(path.read_text()) if path.is_file() else None
+        former = files.read_json(path, cure) if path.is_file() else None
     except ValueError:
-        raise ValueError(f"{path} is damaged: restore it or, if the training images are the same as before, delete it") from None
+        if trained:
+            raise
+        former = None
     if former == found:
         return
-    if former and (workdir / "checkpoints").is_dir():
-        counts = " / ".join(", ".join(str(one["images"]) for one in each) for each in (former, found))
+    if former and trained:
+        with files.guarded(path, cure):
+            counts = " / ".join(", ".join(str(one["images"]) for one in each) for each in (former, found))
         raise ValueError(
             f"{workdir} was trained on other images than there are now (number there / now: {counts}; or other names, labels or cues): "
             "bring the former ones back, or take another --workdir"
         )
     workdir.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(found, indent=1) + "\n")
-    os.replace(partial, path)
+    files.write(path, json.dumps(found, indent=1) + "\n")
 
 
 def _described(split: Split) -> dict[str, int | str]:

@@ -2,7 +2,9 @@
 
 import functools
 import json
+import os
 import pathlib
+import platform
 import shutil
 
 import jax
@@ -326,7 +328,7 @@ def leave_behind(folder: pathlib.Path) -> None:
     """What a killed process leaves: orbax's temporary folder, a half-written list, a stray note."""
     shutil.copytree(folder / "2", folder / "3.orbax-checkpoint-tmp")
     shutil.copytree(folder / "2", folder / "2.orbax-checkpoint-tmp-17")
-    (folder / "3.partial").write_text('{"state')
+    (folder / f".3.json.{platform.node()}-{2**22 + 1}.partial").write_text('{"state')  # no process has such a number
     (folder / "notes.json").write_text("{}")
     (folder / ".DS_Store").write_text("")
 
@@ -351,7 +353,7 @@ def test_remains_of_a_killed_process_do_not_hinder_the_next_save(two, tmp_path):
     made.save(3, jax.device_put(tree(3), placement(1, 1)))
     made.wait()
     number, found = made.latest(abstract(tree(), placement(1, 1)))
-    assert number == 3 and not said and made.numbers() == [2, 3]
+    assert number == 3 and not said and made.numbers() == [2, 3] and not list(folder.glob("*.partial"))
     assert_same(found, tree(3))
 
 
@@ -376,11 +378,16 @@ def test_loading_a_number_that_was_never_saved_is_an_error_that_names_it(two):
 # Errors of the background write
 
 
+def block_list(folder: pathlib.Path, number: int) -> None:
+    """A folder lies where the list of a checkpoint would be written."""
+    (folder / f".{number}.json.{platform.node()}-{os.getpid()}.partial").mkdir()
+
+
 def test_an_error_while_writing_surfaces_at_wait_and_only_once(tmp_path):
     made, _ = store(tmp_path)
-    (tmp_path / "1.partial").mkdir()  # the list cannot be written
+    block_list(tmp_path, 1)
     made.save(1, jax.device_put(tree(1), placement(1, 1)))
-    with pytest.raises(OSError, match=r"1\.partial"):
+    with pytest.raises(OSError, match=r"1\.json"):
         made.wait()
     assert made.numbers() == [] and made.fault(1)
     made.wait()
@@ -388,9 +395,9 @@ def test_an_error_while_writing_surfaces_at_wait_and_only_once(tmp_path):
 
 def test_an_error_while_writing_surfaces_at_the_next_save_but_one_at_the_latest(tmp_path):
     made, _ = store(tmp_path)
-    (tmp_path / "1.partial").mkdir()
+    block_list(tmp_path, 1)
     made.save(1, jax.device_put(tree(1), placement(1, 1)))
-    with pytest.raises(OSError, match=r"1\.partial"):
+    with pytest.raises(OSError, match=r"1\.json"):
         made.save(2, jax.device_put(tree(2), placement(1, 1)))
         made.save(3, jax.device_put(tree(3), placement(1, 1)))
     made.wait()

@@ -74,9 +74,9 @@ def test_a_configuration_file_that_fails_is_named_with_its_line(tmp_path, conten
 
 
 def test_classes_of_a_file_are_found_again_by_its_name_unless_another_module_has_it(tmp_path):
-    for name in ("mine", "random"):
+    for name in ("nowhere_else", "random"):
         (tmp_path / f"{name}.py").write_text("raise ValueError(__name__)\n")
-    assert said(f"--config={tmp_path}/mine.py").endswith(": mine")
+    assert said(f"--config={tmp_path}/nowhere_else.py").endswith(": nowhere_else")
     assert said(f"--config={tmp_path}/random.py").endswith(": random_config") and sys.modules["random"] is random
 
 
@@ -103,7 +103,7 @@ def test_classes_of_a_file_are_found_again_by_its_name_unless_another_module_has
         ("eval.sets=('val'", "eval.sets must be several values in brackets, each text, as \"('one', 'two')\""),
         ("net.dropout=-3", "net.dropout = -3.0: must be a number, 0 to below 1"),
         ("data.train_images=4294967296", "data.train_images = 4294967296: must be a whole number, 16 to 2147483647"),
-        ("name=  ", "name = '' is blank"),
+        ("name=  ", "name = '' is empty; give it a name"),
         ("name=" + "x" * 3000, "has 3,000 characters, at most 200"),
     ],
 )  # fmt: skip

@@ -394,7 +394,7 @@ def test_a_file_outside_the_project_may_use_what_is_inside(monkeypatch, tmp_path
     [
         ({"epochs": 0}, "epochs = 0: must be at least 1"),
         ({"first_seed": 2**31 - 2}, "first_seed = 2147483646: must be from 0 to 2147483645, for 2 seeds"),
-        ({"name": " "}, "name = ' ' is blank"),
+        ({"name": " "}, "name = ' ' is empty; give it a name"),
         ({"name": "a\tb"}, "name = .* holds an invisible character"),
         ({"batch_size": 2.5}, "batch_size = 2.5: must be a whole number, 1 to"),
         ({"seeds": True}, "seeds = true: must be a whole number"),

@@ -312,8 +312,10 @@ def test_a_missing_idx_file_is_named_with_the_cure(tmp_path, stem):
         ("t10k_images_idx3", idx_bytes(small_digits()["t10k-images-idx3"])[:10]),  # cut within the header
         ("t10k_labels_idx1", b""),
         ("train_images_idx3", b"<html>404: not found</html>"),
+        ("train_images_idx3", b"\0\0\x08\3" + b"\x7f\xff\xff\xff" * 3),
+        ("train_images_idx3", b"\0\0\x08\3" + b"\xff\xff\xff\xff" * 2 + b"\0\0\0\1" + b"\0"),
     ],
-    ids=["images for labels", "wrong type", "short", "long", "half a header", "empty", "web page"],
+    ids=["images for labels", "wrong type", "short", "long", "half a header", "empty", "web page", "absurd size", "negative size"],
 )
 def test_a_damaged_idx_file_is_named_with_the_cure(tmp_path, zipped, stem, raw):
     write_idx(tmp_path, zipped, **{stem: raw})

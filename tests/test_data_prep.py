@@ -95,3 +95,21 @@ def test_a_folder_begun_with_other_settings_is_left_alone(source, tmp_path, caps
     assert "was begun with other settings" in capsys.readouterr().err
     assert run(tmp_path / "nowhere", tmp_path / "other") == 2
     assert "is no folder" in capsys.readouterr().err
+
+
+def test_a_refused_picture_leaves_no_half_written_file(source, tmp_path, capsys):
+    (source / "class1" / "4.jpeg").write_bytes(b"no picture")
+    target = tmp_path / "records"
+    assert run(source, target) == 2 and "4.jpeg cannot be read" in capsys.readouterr().err
+    assert not [path for path in target.rglob("*") if path.suffix == ".partial"]
+
+
+def test_damaged_notes_of_a_preparation_are_named_or_made_anew(source, tmp_path, capsys):
+    target = tmp_path / "records"
+    assert run(source, target) == 0
+    before = (target / "manifest.json").read_bytes()
+    next(target.glob("part-00000*.json")).write_bytes(b"[")
+    assert run(source, target) == 0 and (target / "manifest.json").read_bytes() == before
+    (target / "settings.json").write_bytes(b"")
+    capsys.readouterr()
+    assert run(source, target) == 2 and f"{target / 'settings.json'} is damaged (it is empty): delete" in capsys.readouterr().err

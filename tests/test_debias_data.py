@@ -267,6 +267,8 @@ def test_waterbirds_tables_are_read_and_the_published_one_too(tmp_path):
         (HEADER + "1,one\0.jpg,0,0,0,x\n", "line 2: it holds a NUL byte"),
         (HEADER.replace("\n", ",y\n") + "1,one.jpg,0,0,0,x,1\n", "has column y more than once in its header"),
         (HEADER + '1,"one.jpg,0,0,0,x\n' + 10000 * "2,two.jpg,1,0,0,x\n", "line .*: field larger than field limit"),
+        ('"' + HEADER + 10000 * "2,two.jpg,1,0,0,x\n", "line 1: .*never closed"),
+        ('"' + 200_000 * "x" + '"\n', "line 1: .*never closed"),
         (HEADER + "1,one.jpg,0,0,0,x\n", "has no row of the val set"),
         (HEADER + "1,gone.jpg,0,0,0,x\n2,also.jpg,0,0,0,x\n", r"csv names 2 images that are not there, .*gone\.jpg among them: unpack"),
     ],
@@ -650,6 +652,7 @@ class Evil:
     [
         ("data_batch_2", pickle.dumps(Evil()), "damaged .it asks for builtins.print, and only arrays are allowed"),
         ("data_batch_2", b"<html>404</html>", "data_batch_2 is no file of CIFAR-10's python version"),
+        ("data_batch_2", b"\x80\x02}r\xfe\xff\xff\xff.", "it asks for memory for 4,294,967,294 values"),
         ("data_batch_2", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)}), "is no file of CIFAR-10's python version"),
         ("data_batch_2", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}), r"holds uint8 \[2, 3072\] and 1 labels"),
         ("data_batch_2", pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}), "not images of CIFAR-10"),
@@ -702,6 +705,17 @@ def test_lff_arrays_are_read_and_a_tenth_is_held_out(tmp_path, inside):
     np.save(folder / "valid" / "images.npy", np.zeros((4, 32, 32), np.uint8))
     with pytest.raises(ValueError, match=r"valid: images.npy is uint8 \[4, 32, 32\] and attrs.npy \[100, 2\], not uint8"):
         cfg.open()
+    path, whole = folder / "valid" / "images.npy", (folder / "valid" / "images.npy").read_bytes()
+    for content in (
+        b"",
+        b"no array",
+        whole[:-1],
+        whole.replace(b"(4, 32, 32)", b"(4, 3**9, )"),
+        whole.replace(b"(4, 32, 32)", b"(999999999,)"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{path} is damaged \(.+\): make it again"):
+            cfg.open()
 
 
 def test_the_archive_has_nested_validation_folders(tmp_path):

@@ -3,6 +3,7 @@
 import concurrent.futures
 import functools
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -26,6 +27,7 @@ ERM += ("--config.data.test_images=16", "--config.epochs=2", "--config.seeds=2",
 # The console script does not have the current folder on its path, which -m has
 SCRIPT = ("-P", "-c", "import sys; sys.argv[0] = 'jaxbed'; from jaxbed.cli import main; sys.exit(main())")
 
+EVAL = ("eval", "--allow-module", "own")
 OWN = '''
 import dataclasses
 
@@ -73,6 +75,11 @@ def feeds_from(*arguments, real=train.feeds_from):
 
 train.feeds_from = feeds_from
 """
+
+
+def with_own(home: pathlib.Path) -> dict[str, str]:
+    """The environment in which `jaxbed eval` finds own.py."""
+    return {"PYTHONPATH": f"{ROOT}{os.pathsep}{home}"}
 
 
 def until(condition, process: subprocess.Popen) -> None:
@@ -291,7 +298,7 @@ def test_every_member_of_an_array_is_checked_as_if_it_ran_alone(tmp_path, method
     [
         ({"seeds": 0}, "seeds = 0: must be a whole number, 1 to"),
         ({"first_seed": -1}, "first_seed = -1"),
-        ({"name": ""}, "name = '' is blank"),
+        ({"name": ""}, "name = '' is empty"),
         ({"eval": config.Eval(batch_size=0)}, "eval.batch_size = 0"),
         ({"mesh": parallel.Mesh(data=9)}, "1 x 9 needs 9 devices and there are 8"),
         ({"mesh": parallel.Mesh(seed=3)}, "seeds = 2 cannot be split over mesh.seed = 3"),
@@ -431,14 +438,14 @@ def test_eval_gives_deleted_answers_again_to_the_last_bit(home, workdir):
     shutil.rmtree(workdir / "responses" / "edge")
     (workdir / "responses" / "val" / "1.npz").unlink()
     (workdir / "responses" / "sets.json").unlink()
-    done = command(home, *SCRIPT, "eval", workdir)
+    done = command(home, *SCRIPT, *EVAL, workdir, **with_own(home))
     assert done.returncode == 0, done.stderr
     assert bytes_below(workdir / "responses") == before
 
 
 def test_eval_of_a_run_without_an_epoch_is_refused(home, workdir):
     shutil.rmtree(workdir / "checkpoints")
-    assert_refused(command(home, *JAXBED, "eval", workdir), "no finished epoch", "train first")
+    assert_refused(command(home, *JAXBED, *EVAL, workdir, **with_own(home)), "no finished epoch", "train first")
 
 
 def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path):
@@ -449,7 +456,7 @@ def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path):
     assert done.returncode == 0 and "1 of 3 devices stay idle" in done.stdout, done.stderr
     before = bytes_below(tmp_path / "run" / "responses")
     shutil.rmtree(tmp_path / "run" / "responses")
-    done = command(home, *JAXBED, "eval", tmp_path / "run", **three)
+    done = command(home, *JAXBED, *EVAL, tmp_path / "run", **three, **with_own(home))
     assert done.returncode == 0, done.stderr
     assert bytes_below(tmp_path / "run" / "responses").keys() == before.keys()
 
@@ -461,7 +468,7 @@ def test_a_run_is_evaluated_on_fewer_devices_than_it_was_trained_on(home, tmp_pa
     assert done.returncode == 0, done.stderr
     before = bytes_below(workdir / "responses")
     shutil.rmtree(workdir / "responses")
-    done = command(home, *JAXBED, "eval", workdir)
+    done = command(home, *JAXBED, *EVAL, workdir, **with_own(home))
     assert done.returncode == 0, done.stderr
     assert bytes_below(workdir / "responses").keys() == before.keys()
     assert config.read(workdir / "config.json")["mesh"]["seed"] == 2
@@ -483,7 +490,7 @@ def test_eval_of_a_damaged_epoch_is_refused_by_name(home, workdir):
     shutil.rmtree(workdir / "responses")
     path = next((workdir / "checkpoints" / "epochs" / "2" / "state" / "ocdbt.process_0" / "d").iterdir())
     path.write_bytes(path.read_bytes()[:-1])
-    assert_refused(command(home, *JAXBED, "eval", workdir), "epochs/2", "missing or changed")
+    assert_refused(command(home, *JAXBED, *EVAL, workdir, **with_own(home)), "epochs/2", "missing or changed")
 
 
 def test_stats_prints_the_table_of_the_protocol_and_does_without_jax(home, trained):
@@ -500,7 +507,7 @@ def test_eval_watch_follows_a_training_to_its_end(home, tmp_path):
     arguments = (*TRAIN, "--config=config.py", "--config.epochs=12", f"--workdir={workdir}")
     with subprocess.Popen(**options(home, *arguments)) as training:
         until((workdir / "config.json").is_file, training)
-        with subprocess.Popen(**options(home, *JAXBED, "eval", workdir, "--watch")) as watching:
+        with subprocess.Popen(**options(home, *JAXBED, *EVAL, workdir, "--watch", **with_own(home))) as watching:
             out, err = training.communicate()
             _, watch_err = watching.communicate()
     assert training.returncode == 0, out + err
@@ -539,11 +546,11 @@ def test_two_evaluations_at_once_do_not_disturb_each_other(home, workdir, monkey
 
     def meet(file, **arrays):
         if not met:
-            met.append(command(home, *JAXBED, "eval", workdir))
+            met.append(command(home, *JAXBED, *EVAL, workdir, **with_own(home)))
         real(file, **arrays)
 
     monkeypatch.setattr(evaluate.np, "savez_compressed", meet)
-    cfg = config.load(workdir)
+    cfg = config.load(workdir, ["own"])
     assert evaluate.evaluate(cfg, variants.open_all(cfg), workdir, log.Log(workdir)) == 0
     assert met[0].returncode == 0, met[0].stderr
     after = bytes_below(workdir / "responses")
@@ -558,7 +565,7 @@ def test_a_finished_training_knows_when_its_last_epoch_is_missing(home, workdir,
     monkeypatch.syspath_prepend(home)
     (workdir / "checkpoints" / "epochs" / "2.json").unlink()
     shutil.rmtree(workdir / "responses")
-    cfg = config.load(workdir)
+    cfg = config.load(workdir, ["own"])
     source, record = cfg.data.open(), log.Log(workdir)
     try:
         train.train(cfg, variants.one(cfg, source), workdir, record)

@@ -115,7 +115,7 @@ def test_a_minus_sign_of_unicode_is_one(tmp_path):
         (f"{HEADER}\nx,1,A\u202eB,0.5\n", "dataset 'A\\u202eB' in line 2 holds an invisible character (U+202E, right-to-left override)"),
         (f"{HEADER}\nx\u200b,1,A,0.5\n", "algorithm 'x\\u200b' in line 2 holds an invisible character (U+200B, zero width space)"),
         (f"{HEADER}\nx\x1b[1m,1,A,0.5\n", "invisible character (U+001B"),
-        (f"{HEADER}\n{'x' * 3000},1,A,0.5\n", "in line 2 has 3,000 characters, at most 200 are allowed"),
+        (f"{HEADER}\n{'x' * 3000},1,A,0.5\n", "in line 2 has 3,000 characters, at most 200 are allowed; shorten it"),
         (f'{HEADER}\n"x,1,A,0.5\ny,1,A,0.5\n', "is a quotation mark open?"),
         (f"{HEADER}\nx,1,A,{'9' * 200_000}\n", "is a quotation mark open?"),
         (f"{HEADER}\nx,1,A,73,6\n", "line 2 has 5 fields, the header 4: 'x,1,A,73,6'; write 73.6, not 73,6"),
@@ -137,6 +137,7 @@ def test_a_minus_sign_of_unicode_is_one(tmp_path):
         ("dataset,A,B\ns1,1,2\ndataset, A,B\ns2,1,2\n", "line 3 is the header again"),
         (gzip.compress(gzip.compress(table().encode())), "the file is compressed twice; unpack it once"),
         (gzip.compress(archived("inside.csv", table())), "the file is a tar archive; unpack it, and give the files in it: tar -xf "),
+        (gzip.compress(b"a" * 10_000_001), "line 1 has more than 10,000,000 characters: it is damaged, or no table of scores"),
         (gzip.compress(table().encode())[:-20], "cannot be unpacked (Compressed file ended before"),
     ],
 )

@@ -430,6 +430,8 @@ FOREIGN = [
     "{}",
     '{"name": "an app"}',
     '{"format": "zip", "side_px": 0, "count": 1, "sha256": {}}',
+    '{"format": "jpeg", "side_px": 0, "count": 1, "sha256": {"../part.array_record": ""}}',
+    "[" * 100_000,
     "\x00",
 ]
 
@@ -438,7 +440,7 @@ FOREIGN = [
 def test_other_manifests_are_an_error_that_names_them(content, folder):
     (folder / "manifest.json").write_text(content)
     with pytest.raises(
-        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* beside folders of pictures, move it away"
+        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* next to folders of pictures, move it away"
     ):
         pictures.open_place(str(folder), Size(56, 64))
 

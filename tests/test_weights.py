@@ -2,6 +2,7 @@
 
 import collections
 import io
+import json
 import pathlib
 import pickle
 import struct
@@ -119,7 +120,7 @@ def test_a_file_of_several_networks_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"weights.pth holds conv1\.weight twice, as module\.conv1\.weight and as conv1\.weight"):
         torch_files.read(save(tmp_path / "weights.pth", twice))
     for holder in ("model", "state_dict"):
-        with pytest.raises(ValueError, match=f"weights.pth holds several networks, {holder} and {holder}_ema: save the one that is meant"):
+        with pytest.raises(ValueError, match=f"weights.pth .*several networks, {holder} and {holder}_ema; save the one that is meant"):
             torch_files.read(save(tmp_path / "weights.pth", {holder: state, f"{holder}_ema": state, "optimizer": {"state": {}}}))
 
 
@@ -134,6 +135,138 @@ def test_files_that_call_something_are_refused(tmp_path, legacy):
         torch_files.read(path)
     path = save(tmp_path / "large.pth", {"a": Tensor(np.zeros(9, np.float32), Storage(np.zeros(4, np.float32)))}, legacy)
     with pytest.raises(ValueError, match="a tensor reaches beyond its storage"):
+        torch_files.read(path)
+
+
+def pickled(opcodes: bytes) -> bytes:
+    return b"\x80\x02" + opcodes + b"."
+
+
+def again(count: int) -> bytes:
+    """A tuple of two times one of two times one of ...: as many as 2 to that power."""
+    return b")" + b"".join(bytes([0x71, i, 0x68, i, 0x86]) for i in range(count))
+
+
+HOSTILE = {
+    "bytes of a size beyond the file": (pickled(b"\x8e" + struct.pack("<Q", 2**40) + b"x"), "it is damaged"),
+    "an array of bytes of such a size": (pickled(b"\x96" + struct.pack("<Q", 2**40) + b"x"), "it is damaged"),
+    "a number of such a size": (pickled(b"\x8b" + struct.pack("<i", 2**31 - 1) + b"x"), "it is damaged"),
+    "text of such a size": (pickled(b"X" + struct.pack("<I", 2**32 - 1) + b"x"), "it is damaged"),
+    "a number of 100,000 digits": (pickled(b"L" + b"9" * 100_000 + b"L\n"), "it is damaged"),
+    "an absurd place in the memo": (pickled(b"}r" + struct.pack("<I", 2**32 - 2)), "it asks for memory for 4,294,967,294 values"),
+    "deep nesting": (pickled(b")" + b"\x85" * 1_000_000), "its values are nested more than 100 deep"),
+    "a key that takes for ever to hash": (pickled(b"}" + again(90) + b"Ns"), "a dictionary has keys that are neither text nor numbers"),
+    "such a key of an OrderedDict": (
+        pickled(b"ccollections\nOrderedDict\n" + again(30) + b"N\x86\x85\x85R"),
+        "a dictionary has keys that are neither text nor numbers",
+    ),
+    "an extension": (pickled(b"\x82\x01"), "it is damaged"),
+    "a name that a terminal would obey": (pickled(b"cos\x1b[31m\nsystem\n"), r"it asks for os\\x1b\[31m\.system"),
+    "nothing on the stack": (b"\x80\x02ss.", "it is damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_hostile_pickles_are_refused_before_they_take_memory_or_time(tmp_path, legacy, kind):
+    content, reason = HOSTILE[kind]
+    path = tmp_path / "hostile.pth"
+    if legacy:
+        path.write_bytes(b"".join(pickle.dumps(part, protocol=2) for part in (torch_files.LEGACY, 1001, {})) + content)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", content)
+    with pytest.raises(ValueError, match=rf"{path} cannot be read as weights \({reason}.*\): save the network's own state_dict again"):
+        torch_files.read(path)
+
+
+class Faked:
+    """A tensor of one number in a file that tells another size."""
+
+    def __init__(self, size, stride, offset=0, kind="FloatStorage", rebuild="_rebuild_tensor_v2", numbers=1):
+        self.parts = size, stride, offset, kind, rebuild, numbers
+
+
+class Faker(Writer):
+    def persistent_id(self, value):
+        return value if isinstance(value, tuple) and value[:1] == ("storage",) else None
+
+    def save(self, value, save_persistent_id=True):
+        if not isinstance(value, Faked):
+            return super().save(value, save_persistent_id)
+        size, stride, offset, kind, rebuild, numbers = value.parts
+        self.save(Named("torch._utils", rebuild))
+        storage = ("storage", Named("torch", kind), "0", "cpu", numbers, *((None,) if self.legacy else ()))
+        self.save((storage, offset, size, stride, False, {}))
+        return self.write(pickle.REDUCE)
+
+
+IMPOSSIBLE = {
+    "a view of one number, 2 to the power of 40 times": ({"a": Faked((2**40,), (0,))}, "its tensors would take 4,398,046,511,104 bytes"),
+    "a view beyond all numbers": ({"a": Faked((2**62, 2**62), (0, 0))}, "its tensors would take"),
+    "many views of one storage": ({f"a{i}": Faked((500,), (0,)) for i in range(999)}, "its tensors would take"),
+    "a negative stride": ({"a": Faked((2,), (-1,))}, "a tensor reaches beyond its storage"),
+    "a negative offset": ({"a": Faked((1,), (1,), -1)}, "a tensor reaches beyond its storage"),
+    "a stride beyond 64 bits": ({"a": Faked((1, 1), (2**70, 2**63))}, "it is damaged"),
+    "no numbers, of a shape beyond 64 bits": ({"a": Faked((0, 2**62), (1, 1))}, "it is damaged"),
+    "a size that is no number": ({"a": Faked(("1",), (1,))}, "it is damaged"),
+    "100 axes": ({"a": Faked((1,) * 100, (1,) * 100)}, "it is damaged"),
+    "another number of strides": ({"a": Faked((1, 1), (1,))}, "it is damaged"),
+    "a whole number for a name": ({7: Faked((1,), (1,))}, "the name of a tensor is 7, and no text"),
+    "float8": ({"a": Faked((1,), (1,), rebuild="_rebuild_tensor_v3")}, "it asks for .*, as sparse tensors or float8 do; read are float64"),
+    "complex numbers": ({"a": Faked((1,), (1,), kind="ComplexFloatStorage")}, "it asks for torch.ComplexFloatStorage"),
+}
+
+
+@pytest.mark.parametrize("kind", IMPOSSIBLE)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_tensors_that_cannot_be_are_refused(tmp_path, legacy, kind):
+    content, reason = IMPOSSIBLE[kind]
+    file, path = io.BytesIO(), tmp_path / "hostile.pth"
+    Faker(file, legacy).dump(content)
+    if legacy:
+        start = b"".join(pickle.dumps(part, protocol=2) for part in (torch_files.LEGACY, 1001, {}))
+        path.write_bytes(start + file.getvalue() + pickle.dumps(["0"], protocol=2) + struct.pack("<q", 1) + bytes(4))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", file.getvalue())
+            archive.writestr("archive/data/0", bytes(4))
+    with pytest.raises(ValueError, match=rf"{path} cannot be read as weights \({reason}"):
+        torch_files.read(path)
+
+
+def test_archives_that_promise_more_than_they_hold_are_refused(tmp_path):
+    content = save(tmp_path / "weights.pth", {"a": Tensor(np.zeros(9, np.float32))}).read_bytes()
+    entry = content.index(b"PK\x01\x02")
+    for offset, new, reason in (
+        (8, b"\x01", "it is encrypted"),
+        (10, b"\x08", "it is compressed in an unexpected way"),
+        (24, b"\xff\xff\xff\x7f", "it declares 2,147,483,647 bytes where"),
+        (20, b"\xff\xff\xff\x7f\xff\xff\xff\x7f", "bytes and declares 2,147,483"),
+    ):
+        (tmp_path / "hostile.pth").write_bytes(content[: entry + offset] + new + content[entry + offset + len(new) :])
+        with pytest.raises(ValueError, match=reason):
+            torch_files.read(tmp_path / "hostile.pth")
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}, "its tensors are of type F8_E4M3; read are"),
+        ({"dtype": "C64", "shape": [1], "data_offsets": [0, 8]}, "its tensors are of type C64"),
+        ({"dtype": "F32", "shape": [2**62, 4], "data_offsets": [0, 8]}, "it is damaged"),
+        ({"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}, "it is damaged"),
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 2**60]}, "it is damaged"),
+        (3, "it is damaged"),
+    ],
+)
+def test_hostile_safetensors_are_refused(tmp_path, entry, reason):
+    path, header = tmp_path / "hostile.safetensors", json.dumps({"a": entry}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    with pytest.raises(ValueError, match=rf"{path} cannot be read as weights \({reason}"):
+        torch_files.read(path)
+    path.write_bytes(struct.pack("<Q", 2**60) + header)
+    with pytest.raises(ValueError, match="it is damaged"):
         torch_files.read(path)
 
 

@@ -10,15 +10,16 @@ Three ways to get it: a folder of MNIST's IDX files (gzipped or not), TFDS, or t
 
 import dataclasses
 import gzip
+import math
 import pathlib
-import zlib
+import struct
 from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import values
+from jaxbed import files, values
 from jaxbed.data import biased_pictures, decode
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
@@ -135,15 +136,16 @@ def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
                 f"t10k-images, t10k-labels): fetch them into that folder, or give theirs with --config.data.dir=FOLDER, "
                 f"or take them from TFDS with --config.data.layout=tfds"
             )
-        raw, header = found[0].read_bytes(), 4 + 4 * dimensions
-        try:
-            raw = gzip.decompress(raw) if found[0].suffix == ".gz" else raw
-        except (gzip.BadGzipFile, EOFError, zlib.error):
-            raw = b""  # fails the test below
-        shape = np.frombuffer(raw[4:header].ljust(header - 4, b"\0"), ">i4")
-        if int.from_bytes(raw[:4], "big") != 0x800 + dimensions or len(raw) != header + np.prod(shape):
-            raise ValueError(f"{found[0]} is no IDX file of {dimensions} dimensions of bytes, or is damaged: fetch it again")
-        arrays.append(np.frombuffer(raw, np.uint8, offset=header).reshape(shape))
+        path, kind = found[0], f"is no IDX file of {dimensions} dimensions of bytes, or is damaged"
+        with files.guarded(path, "fetch it again", kind), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            magic, *shape = struct.unpack(f">{1 + dimensions}i", file.read(4 + 4 * dimensions))
+            size = math.prod(shape)
+            if magic != 0x800 + dimensions or min(shape) < 0 or size > files.DEFLATED * path.stat().st_size:
+                raise files.Fault("its beginning is not of such a file")
+            content = file.read(size + 1)
+            if len(content) != size:
+                raise files.Fault("it does not have the size that it declares")
+        arrays.append(np.frombuffer(content, np.uint8).reshape(shape))
     for image, label, name in ((*arrays[:2], "train"), (*arrays[2:], "t10k")):
         if len(image) != len(label):
             raise ValueError(f"{folder}: {name}-images holds {len(image)} digits and {name}-labels {len(label)}: fetch both again")

@@ -19,6 +19,7 @@ import numpy as np
 from jaxbed import cache
 from jaxbed.data import decode, records, stream
 from jaxbed.data.stream import Images
+from jaxbed.files import read_arrays, write_arrays
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 COMPANIONS = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".html", ".yaml", ".npz", ".npy", ".mat", ".pdf", ".py", ".db")
@@ -212,7 +213,9 @@ def _squares(place: str, found: records.Records, size: Size, corrupt: str, threa
     cut = slice(start, start + size.side_px)
 
     def read(row: int) -> np.ndarray:
-        return np.frombuffer(found.source[row], np.uint8).reshape(stored, stored, 3)[cut, cut]
+        if len(content := found.source[row]) != 3 * stored**2:
+            raise ValueError(f"its record has {len(content)} bytes, and a square of {stored} px has {3 * stored**2}")
+        return np.frombuffer(content, np.uint8).reshape(stored, stored, 3)[cut, cut]
 
     return Images(read, found.names, (size.side_px,) * 2, corrupt=corrupt, threads=stream.readers(threads, SQUARE_READERS))
 
@@ -239,10 +242,13 @@ def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable
         raise ValueError(f"{place} has the features {', '.join(features)}: needed are image, and label with names of classes")
     digest = hashlib.sha256(f"{builder.data_path}:{split}:{len(source)}".encode()).hexdigest()[:16]
     index = cache.folder() / "tfds" / f"{name}-{builder.version}-{split}-{digest}.npz"
-    if not index.is_file():
-        _index(source, index, split)
-    with np.load(index) as found:
-        names, labels = found["name"], found["label"]
+    try:
+        kept = read_arrays(index)
+        names, labels = kept["name"], kept["label"]
+    except (FileNotFoundError, KeyError, ValueError):
+        names, labels = _index(source, split)
+        index.parent.mkdir(parents=True, exist_ok=True)
+        write_arrays(index, {"name": names, "label": labels})
 
     def read(row: int) -> bytes:
         try:
@@ -253,8 +259,8 @@ def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable
     return names, *records.in_order(place, labels, tuple(classes)), read
 
 
-def _index(source: Any, path: pathlib.Path, split: str) -> None:
-    """Names and labels of all examples, kept for the next time: TFDS has them in the records alone, beside the pictures."""
+def _index(source: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Names and labels of all examples, to be kept for the next time: TFDS has them in the records alone, next to the images."""
 
     def one(row: int) -> tuple[str, int]:
         example = source[row]
@@ -263,8 +269,4 @@ def _index(source: Any, path: pathlib.Path, split: str) -> None:
 
     with ThreadPoolExecutor(stream.readers(0)) as threads:
         names, labels = zip(*threads.map(one, range(len(source))), strict=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        np.savez_compressed(file, name=np.array(names), label=np.array(labels, np.int32))
-    os.replace(partial, path)
+    return np.array(names), np.array(labels, np.int32)

@@ -6,6 +6,7 @@ FOLDER/manifest.json                      format, side_px, count, SHA-256 of eac
 """
 
 import bisect
+import contextlib
 import hashlib
 import itertools
 import json
@@ -17,8 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxbed import files
+
 FORMATS = ("jpeg", "uint8")
 FIELDS = {"format": str, "side_px": int, "count": int, "sha256": dict}  # of a manifest
+KINDS = {"name": "U", "label": "iu", "classes": "U"}  # of the lists of an index
 OPENERS = 16  # files opened at a time
 OPTIONS = "group_size:1"  # records are read one by one, in any order
 
@@ -89,24 +93,29 @@ def open_records(folder: pathlib.Path) -> Records:
 
 
 def _manifest(path: pathlib.Path) -> dict:
-    try:
-        manifest = json.loads(path.read_text())
-        if lacking := [key for key, kind in FIELDS.items() if not isinstance(dict(manifest).get(key), kind)]:
-            raise ValueError(f"it has no {', '.join(lacking)}")
+    cure = "of a folder of records, copy it or run data_prep again; next to folders of pictures, move it away"
+    with files.guarded(path, cure, "is no manifest that data_prep wrote"):
+        try:
+            manifest = files.read_object(path)
+        except ValueError as error:
+            raise files.Fault("it holds no JSON object") from error
+        if lacking := [key for key, kind in FIELDS.items() if not isinstance(manifest.get(key), kind)]:
+            raise files.Fault(f"it has no {', '.join(lacking)}")
         if manifest["format"] not in FORMATS:
-            raise ValueError(f"format {manifest['format']!r} is not one of {', '.join(FORMATS)}")
-    except (ValueError, TypeError) as error:
-        cure = "of a folder of records, copy it or run data_prep again; beside folders of pictures, move it away"
-        raise ValueError(f"{path} is no manifest that data_prep wrote ({error}): {cure}") from error
+            raise files.Fault(f"format {manifest['format']!r} is not one of {', '.join(FORMATS)}")
+        if strange := [name for name in manifest["sha256"] if pathlib.PurePath(name).name != name]:
+            raise files.Fault(f"it names {strange[0]!r}, which is not in its folder")
     return manifest
 
 
 def _index(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    try:
-        with path.open("rb") as file, np.load(file) as index:
-            return index["name"], index["label"], tuple(map(str, index["classes"]))
-    except Exception as error:  # of many kinds
-        raise ValueError(f"{path} is damaged ({type(error).__name__}: {error}): copy it again, or run data_prep again") from error
+    cure = "copy it again, or run data_prep again"
+    index = files.read_arrays(path, cure)
+    with files.guarded(path, cure):
+        for name, kinds in KINDS.items():
+            if name not in index or index[name].dtype.kind not in kinds or index[name].ndim != 1:
+                raise files.Fault(f"it has no list {name}")
+    return index["name"], index["label"], tuple(map(str, index["classes"]))
 
 
 def in_order(place: str, labels: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -124,10 +133,13 @@ def write_part(path: pathlib.Path, records: Iterable[bytes]) -> str:
 
     partial = path.with_suffix(".partial")
     writer = ArrayRecordWriter(str(partial), OPTIONS)
-    for record in records:
-        writer.write(record)
-    writer.close()
-    os.replace(partial, path)
+    try:
+        with contextlib.closing(writer):
+            for record in records:
+                writer.write(record)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
     return checksum(path)
 
 
@@ -142,12 +154,10 @@ def finish(
     skipped: dict[str, str],
 ) -> None:
     """Writes index and manifest; sums: SHA-256 of each part by file name, in the order of the rows; skipped: reason by picture."""
-    np.savez_compressed(folder / "index.npz", name=names, label=labels, classes=np.array(classes))
+    files.write_arrays(folder / "index.npz", {"name": names, "label": labels, "classes": np.array(classes)})
     sums = {**sums, "index.npz": checksum(folder / "index.npz")}
     content = {"format": form, "side_px": side_px, "count": len(names), "sha256": sums, "skipped": skipped}
-    partial = folder / "manifest.partial"
-    partial.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(partial, folder / "manifest.json")
+    files.write(folder / "manifest.json", json.dumps(content, indent=1) + "\n")
 
 
 def checksum(path: pathlib.Path) -> str:

@@ -20,7 +20,10 @@ def rows(path: pathlib.Path, needed: Sequence[str]) -> Iterator[tuple[int, dict[
     skipped = int(bool(lines) and lines[0].startswith("sep="))
     header = lines[skipped] if lines[skipped:] else ""
     reader = csv.reader(lines[skipped:], delimiter=max(",;\t", key=header.count), skipinitialspace=True)
-    columns = [name.strip() for name in next(reader, ())]
+    try:
+        columns = [name.strip() for name in next(reader, ())]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {1 + skipped}: {error}. Is a quotation mark never closed?") from None
     shown = f"its header {header[:80]!r}"
     if missing := [name for name in needed if name not in columns]:
         raise ValueError(f"{path} has no column {', '.join(missing)} in {shown}: it is another table, or is damaged")

@@ -139,8 +139,9 @@ def decoder_from_torch(state: dict[str, np.ndarray], stages: int = 4) -> PyTree:
 
 
 def _from_torch(state: dict[str, np.ndarray], place: int) -> PyTree:
-    if f"{place}.weight" not in state:
-        raise ValueError(f"the file has no {place}.weight: it is not the style network's, or of another depth")
+    for name, axes in (("weight", 4), ("bias", 1)):
+        if np.ndim(state.get(f"{place}.{name}")) != axes:
+            raise ValueError(f"the file has no {place}.{name} of {axes} axes: it is not the style network's, or of another depth")
     kernel, bias = (np.asarray(state[f"{place}.{name}"], np.float32) for name in ("weight", "bias"))
     return {"kernel": np.ascontiguousarray(kernel.transpose(2, 3, 1, 0)), "bias": bias}
 

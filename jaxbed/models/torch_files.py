@@ -1,21 +1,24 @@
 """Arrays of a PyTorch file (torch.save) or of a safetensors file, without PyTorch and without running what the file says.
 
-A pickle may name any function to call. This one may name only what rebuilds tensors; anything else is an error. Both of PyTorch's formats:
-the zip archive (since 1.6) and the stream of pickles before it.
+A pickle may name any function to call. This one may name only what rebuilds tensors; anything else is an error. Nor may it ask for more
+memory than the size of the file makes plausible. Both of PyTorch's formats are read: the zip archive (since 1.6) and the stream of pickles
+before it.
 """
 
 import collections
 import io
 import itertools
+import math
 import pathlib
-import pickle
 import re
 import zipfile
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
+
+from jaxbed import files, pickles
+from jaxbed.stats import names
 
 TYPES = {
     "DoubleStorage": np.float64,
@@ -29,17 +32,21 @@ TYPES = {
     "ByteStorage": np.uint8,
     "BoolStorage": np.bool_,
 }
+SAFE_TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")  # of safetensors
+READ = "read are float64, float32, float16, bfloat16, whole numbers and bools"
 HOLDERS = ("state_dict", "model_state_dict", "model", "net")
 WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod|model|backbone)\.)+")  # DataParallel, torch.compile, Lightning and other programs
 COUNTS = ("n_averaged",)  # of AveragedModel's updates: no array of the network
 LEGACY = 0x1950A86A20F9469CFC6C  # the number such a file begins with
+SHARED = 4  # times that the tensors may be as large as the file: several may have one storage
+CURE = "save the network's own state_dict again, with torch.save or as safetensors"
 
 
 def read(path: pathlib.Path | str) -> dict[str, np.ndarray]:
     """{name: array} of the state dict in a file; entries that are no tensors are left out.
 
     A state dict may lie under one of HOLDERS, and names may begin with WRAPPERS or all with the same other words, as training programs
-    save it. Raises ValueError for anything else, also for several networks.
+    save it. Raises ValueError, which names the file and the cure, for anything else, also for several networks.
     """
     return _unwrapped(path, _read(pathlib.Path(path)))
 
@@ -58,27 +65,46 @@ def _unwrapped(path: pathlib.Path | str, state: dict[str, np.ndarray]) -> dict[s
 
 
 def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
-    if path.suffix == ".safetensors":
-        import safetensors
-        from safetensors.numpy import load_file
-
-        try:
-            return load_file(path)
-        except safetensors.SafetensorError as error:
-            raise ValueError(f"{path} is no safetensors file, or is damaged: {error}") from error
-    try:
+    with files.guarded(path, CURE, "cannot be read as weights", "it is damaged, or another kind of file"):
+        if path.suffix == ".safetensors":
+            return _safetensors(path)
         content = _zip(path) if zipfile.is_zipfile(path) else _legacy(path)
-    except (pickle.UnpicklingError, EOFError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
-    for name in HOLDERS:
-        if isinstance(content, dict) and isinstance(content.get(name), dict):
-            whole, content = content, content[name]
-            if others := [key for key, other in whole.items() if key != name and isinstance(other, dict) and {*other} & {*content}]:
-                raise ValueError(f"{path} holds several networks, {name} and {', '.join(map(str, others))}: save the one that is meant")
-    arrays = {name: value for name, value in content.items() if isinstance(value, np.ndarray)} if isinstance(content, dict) else {}
-    if not arrays:
-        raise ValueError(f"{path} holds no state dict with tensors")
-    return arrays
+        for name in HOLDERS:
+            if isinstance(content, dict) and isinstance(content.get(name), dict):
+                whole, content = content, content[name]
+                if others := [key for key, other in whole.items() if key != name and isinstance(other, dict) and {*other} & {*content}]:
+                    raise files.Fault(f"it holds several networks, {name} and {', '.join(map(str, others))}; save the one that is meant")
+        return _arrays(content, path.stat().st_size)
+
+
+def _arrays(content: Any, size: int) -> dict[str, np.ndarray]:
+    """The tensors of a state dict, read from a file of `size` bytes."""
+    views = {name: value for name, value in content.items() if isinstance(value, _View)} if isinstance(content, dict) else {}
+    if not views:
+        raise files.Fault("it has no state dict with tensors")
+    if strange := [name for name in views if not isinstance(name, str)]:
+        raise files.Fault(f"the name of a tensor is {strange[0]!r}, and no text")
+    for name, (storage, offset, sizes, strides) in views.items():
+        last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+        if min((offset, *sizes, *strides), default=0) < 0 or (0 not in sizes and last >= len(storage)):
+            raise files.Fault(f"a tensor reaches beyond its storage, {names.cut(name)}")
+    total = sum(math.prod(view.size) * view.storage.itemsize for view in views.values())
+    if total > SHARED * size:
+        raise files.Fault(f"its tensors would take {total:,} bytes, and it has {size:,}")
+    return {
+        name: np.lib.stride_tricks.as_strided(storage[offset:], sizes, [step * storage.itemsize for step in strides], writeable=False)
+        for name, (storage, offset, sizes, strides) in views.items()
+    }
+
+
+def _safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
+    import safetensors
+
+    with safetensors.safe_open(path, "np") as file:
+        for name in file.keys():
+            if (found := file.get_slice(name).get_dtype()) not in SAFE_TYPES:
+                raise files.Fault(f"its tensors are of type {found}; {READ}")
+        return file.get_tensors()
 
 
 class _Kind(NamedTuple):
@@ -88,7 +114,7 @@ class _Kind(NamedTuple):
 
 
 class _View(NamedTuple):
-    """A tensor whose storage is still to be read."""
+    """A tensor: which numbers of a storage it has, offset and strides counted in numbers."""
 
     storage: np.ndarray
     offset: int
@@ -96,78 +122,70 @@ class _View(NamedTuple):
     stride: tuple
 
 
-class _Reader(pickle.Unpickler):
-    def __init__(self, file: io.BufferedIOBase, storage: Callable[[tuple], np.ndarray], tensor: Callable | None = None):
-        super().__init__(file)
-        self._storage, self._tensor = storage, tensor or _tensor
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("collections", "OrderedDict"):
-            return collections.OrderedDict
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return self._tensor
-        if (module, name) == ("torch._utils", "_rebuild_parameter"):
-            return lambda tensor, *rest: tensor
-        if module in ("torch", "torch.storage") and name in TYPES:
-            return _Kind(name)
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only tensors are allowed")
-
-    def persistent_load(self, identity: tuple) -> np.ndarray:
-        return self._storage(identity)
+def _allowed(module: str, name: str) -> Any:
+    """What a pickle may call: only what makes tensors."""
+    if (module, name) == ("collections", "OrderedDict"):
+        return lambda *pairs: _ordered(*pairs)
+    if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+        return lambda *args: _View(*args[:4])
+    if (module, name) == ("torch._utils", "_rebuild_parameter"):
+        return lambda tensor, *rest: tensor
+    if module in ("torch", "torch.storage") and name in TYPES:
+        return _Kind(name)
+    asked = names.cut(f"{module}.{name}")
+    if module in ("torch", "torch.storage", "torch._utils"):
+        raise files.Fault(f"it asks for {asked}, as sparse tensors or float8 do; {READ}")
+    raise files.Fault(f"it asks for {asked}, and only tensors are allowed")
 
 
-def _tensor(storage: np.ndarray, offset: int, size: tuple, stride: tuple, *rest: Any) -> np.ndarray:
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if min((offset, *size, *stride), default=0) < 0 or (0 not in size and last >= len(storage)):
-        raise pickle.UnpicklingError("a tensor reaches beyond its storage")
-    strides = [step * storage.itemsize for step in stride]
-    return np.array(np.lib.stride_tricks.as_strided(storage[offset:], size, strides))
+def _ordered(pairs: Any = ()) -> collections.OrderedDict:
+    if not all(isinstance(key, str | int) for key, _ in pairs):
+        raise files.Fault(pickles.KEYS)
+    return collections.OrderedDict(pairs)
 
 
 def _zip(path: pathlib.Path) -> Any:
     with zipfile.ZipFile(path) as archive:
-        (entry,) = [name for name in archive.namelist() if name.endswith("/data.pkl")] or [""]
-        if not entry:
-            raise pickle.UnpicklingError("it is a zip archive without data.pkl")
-        folder = entry.removesuffix("data.pkl")
+        files.check_members(archive, path.stat().st_size, [zipfile.ZIP_STORED])  # torch.save compresses nothing
+        entries = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+        if len(entries) != 1:
+            raise files.Fault(f"it is a zip archive with {len(entries)} members data.pkl, and has to have one")
+        folder, read = entries[0].removesuffix("data.pkl"), {}
 
         def storage(identity: tuple) -> np.ndarray:
             _, kind, key, *_ = identity
-            return np.frombuffer(archive.read(f"{folder}data/{key}"), TYPES[kind.name])
+            if key not in read:
+                read[key] = np.frombuffer(archive.read(f"{folder}data/{key}"), TYPES[kind.name])
+            return read[key]
 
-        with archive.open(entry) as file:
-            return _Reader(io.BytesIO(file.read()), storage).load()
+        return pickles.load(io.BytesIO(archive.read(entries[0])), _allowed, storage)
 
 
 def _legacy(path: pathlib.Path) -> Any:
-    waiting: dict[str, np.ndarray] = {}
+    content = path.read_bytes()
+    file, waiting, left = io.BytesIO(content), {}, len(content)
 
     def storage(identity: tuple) -> np.ndarray:
+        nonlocal left
         _, kind, key, _, size, *_ = identity
-        return waiting.setdefault(key, np.empty(size, TYPES[kind.name]))  # filled below, once the file tells
+        if key not in waiting:
+            left -= size * np.dtype(TYPES[kind.name]).itemsize
+            if left < 0:
+                raise files.Fault("it is cut short, or asks for more numbers than it has")
+            waiting[key] = np.empty(size, TYPES[kind.name])  # filled below, once the file tells
+        return waiting[key]
 
-    def refuse(identity: tuple) -> np.ndarray:
-        raise pickle.UnpicklingError("a storage where none belongs")
-
-    with path.open("rb") as file:
-        if _Reader(file, refuse).load() != LEGACY:
-            raise pickle.UnpicklingError("it does not begin as torch.save begins")
-        _Reader(file, refuse).load()  # protocol
-        _Reader(file, refuse).load()  # sizes of C types
-        content = _Reader(file, storage, lambda *args: _View(*args[:4])).load()
-        for key in _Reader(file, refuse).load():
-            size = int.from_bytes(file.read(8), "little")
-            target = waiting[key]
-            if size != len(target):
-                raise pickle.UnpicklingError(f"a storage has {size} numbers and should have {len(target)}")
-            data = file.read(target.nbytes)
-            if len(data) != target.nbytes:
-                raise pickle.UnpicklingError("it is cut short")
-            target[:] = np.frombuffer(data, target.dtype)
-    return _filled(content)
-
-
-def _filled(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _filled(inner) for key, inner in value.items()}
-    return _tensor(*value) if isinstance(value, _View) else value
+    if pickles.load(file, _allowed) != LEGACY:
+        raise files.Fault("it does not begin as torch.save begins")
+    pickles.load(file, _allowed)  # protocol
+    pickles.load(file, _allowed)  # sizes of C types
+    found = pickles.load(file, _allowed, storage)
+    for key in pickles.load(file, _allowed):
+        size, target = int.from_bytes(file.read(8), "little"), waiting[key]
+        if size != len(target):
+            raise files.Fault(f"a storage has {size:,} numbers and should have {len(target):,}")
+        data = file.read(target.nbytes)
+        if len(data) != target.nbytes:
+            raise files.Fault("it is cut short")
+        target[:] = np.frombuffer(data, target.dtype)
+    return found

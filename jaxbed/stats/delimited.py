@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = ",;\t|"  # of equal ones the first
+LONGEST_LINE = 10_000_000  # characters; a small file that was packed may be unpacked to one that fills the memory
 UNNAMED = "(unnamed)"
 COMPRESSED = {b"\x1f\x8b": gzip, b"BZh": bz2, b"\xfd7zXZ\x00": lzma}
 MARKS = {  # the longer first: that of UTF-32 begins as that of UTF-16
@@ -94,7 +95,9 @@ def _columns(reader: Iterator[list[str]], header: list[str], path: Path) -> tupl
             row = row[:width]
         lines.append(reader.line_num)
         for column, text in zip(columns, row, strict=True):
-            column.append(seen.setdefault(text, text))
+            if text not in seen:
+                seen[text] = names.from_cell(text)
+            column.append(seen[text])
     return lines, columns
 
 
@@ -113,7 +116,7 @@ def _named(header: list[str], columns: list[list[str]], lines: list[int], path: 
                 )
         if name in found:
             raise ValueError(f"{path}: column name {names.quoted(name)} is repeated; every column needs its own name")
-        found[name or UNNAMED] = cells
+        found[names.from_cell(name) or UNNAMED] = cells
     return found
 
 
@@ -151,7 +154,9 @@ def _packed(path: Path, start: bytes) -> str:
 
 def _lines(file: TextIO, path: Path, comments: dict[int, str]) -> Iterator[str]:
     """The lines; empty ones in place of comments, which are added to `comments` by number."""
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), ""), 1):
+        if len(line) == LONGEST_LINE:
+            raise ValueError(f"{path}: line {number} has more than {LONGEST_LINE:,} characters: it is damaged, or no table of scores")
         if "\0" in line:
             raise ValueError(f"{path}: line {number} holds NUL bytes: {_with_nul_bytes(path)}")
         if line.lstrip()[:1] == "#":
@@ -190,7 +195,7 @@ def _refuse_json(line: str, lines: Iterator[str], path: Path) -> None:
 
 def _not_text(path: Path, error: UnicodeDecodeError) -> str:
     with _opener(path).open(path, "rb") as file:
-        content = file.read()
+        content = file.read(LONGEST_LINE)
     if b"\0" in content:
         return f"the file holds NUL bytes: {_with_nul_bytes(path)}"
     encoding = next((name for name in ("cp1252", "latin-1") if _decodes(content, name)), "latin-1")

@@ -11,6 +11,7 @@ SHOWN = 80  # characters that a message quotes of anything
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, line and paragraph separators
 JOINERS = "\u200c\u200d"  # format characters that some scripts are spelled with
 SIGN = re.compile(r"(?:^|(?<=[=(,:\[])|(?<=\de))-(?=\.?\d)")  # a minus in front of a number tells numbers apart
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
 KINDS = ("algorithm", "dataset")  # that can be renamed
 
 
@@ -20,15 +21,27 @@ def clean(name: str) -> str:
 
 
 def fault(name: str) -> str:
-    """What is wrong with a name, in words; empty if nothing is."""
+    """What is wrong with a name, in words that follow it; empty if nothing is."""
+    if not clean(name):
+        return "is empty; give it a name"
     if len(name) > LONGEST:
-        return f"has {len(name):,} characters, at most {LONGEST} are allowed; is a quotation mark open?"
+        return f"has {len(name):,} characters, at most {LONGEST} are allowed; shorten it"
     for letter in name:
         if unicodedata.category(letter) in INVISIBLE and letter not in JOINERS:
             return (
                 f"holds an invisible character (U+{ord(letter):04X}, {unicodedata.name(letter, 'a control character').lower()}); delete it"
             )
     return ""
+
+
+def as_cell(name: str) -> str:
+    """The name as a cell of a CSV file. Spreadsheets run a cell that begins as a formula, but for an apostrophe before it (OWASP)."""
+    return f"'{name}" if FORMULA.match(name) else name
+
+
+def from_cell(text: str) -> str:
+    """The name in a cell that `as_cell` made; any other text as it is."""
+    return text[1:] if text[:1] == "'" and FORMULA.match(text) else text
 
 
 def key(name: str) -> str:
@@ -125,7 +138,7 @@ def renames(texts: Sequence[str], known: Mapping[str, Iterable[str]]) -> dict[st
             raise ValueError(f"--rename {cut(text)}: {quoted(old)} is an algorithm and a dataset; rename one of them in the file")
         if old in found[kind]:
             raise ValueError(f"--rename {cut(text)}: {quoted(old)} is renamed twice; give it one name")
-        if not new or fault(new):
-            raise ValueError(f"--rename {cut(text)}: the new name {fault(new) or 'is empty'}")
+        if wrong := fault(new):
+            raise ValueError(f"--rename {cut(text)}: the new name {wrong}")
         found[kind][old] = new
     return found

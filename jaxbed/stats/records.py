@@ -220,7 +220,7 @@ def _names(given: "pd.Series", name: str, source: str) -> "pd.Series":
     places, texts = pd.factorize(given)
     cleaned = [names.clean(str(text)) for text in texts]
     for place, text in enumerate(cleaned):
-        if fault := names.fault(text):
+        if text and (fault := names.fault(text)):
             raise ValueError(f"{source}: {name} {names.quoted(text)} in {_first(pd.Series(places == place, index=given.index))} {fault}")
     return pd.Series([*cleaned, ""], dtype="str").take(places).set_axis(given.index)
 

@@ -4,6 +4,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jaxbed.stats import names
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -74,8 +76,18 @@ def scale(scores: "pd.DataFrame") -> float:
 
 
 def to_csv(frame: "pd.DataFrame", path: str | Path) -> None:
-    """Full precision, no index, LF line ends on every system."""
-    frame.to_csv(path, index=False, lineterminator="\n")
+    """Writes what `csv_text` gives."""
+    Path(path).write_text(csv_text(frame), encoding="utf-8", newline="")
+
+
+def csv_text(frame: "pd.DataFrame") -> str:
+    """Full precision, no index, LF line ends on every system; no cell that a spreadsheet would run, see `names.as_cell`."""
+    texts = {name: column.map(_cell) for name, column in frame.items() if column.dtype.kind not in "iufb"}
+    return frame.assign(**texts).to_csv(index=False, lineterminator="\n")
+
+
+def _cell(value: object) -> object:
+    return names.as_cell(value) if isinstance(value, str) else value
 
 
 def escape(text: object) -> str:

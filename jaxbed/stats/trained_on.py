@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxbed import settings
+from jaxbed import answers, files, settings
 from jaxbed.stats import names, printed
 
 if TYPE_CHECKING:
@@ -33,17 +33,12 @@ def read(path: Path) -> "tuple[pd.DataFrame, dict]":
     from jaxbed import metrics  # here, so that a table of scores needs nothing of the training side
 
     place = path / "responses" / "sets.json"
-    config, about = _json(path / "config.json", "name"), _json(place, "sets")
-    if about is not None and not all(isinstance(part, dict) for part in (about.get("data"), about["sets"], *_values(about["sets"]))):
-        raise ValueError(f"{place} is damaged (what it tells of the data or of a set is no object): {_cure(place)}")
+    config, about = _configuration(path / "config.json"), answers.read_sets(place) if place.is_file() else None
     if about is None and config and config.get("sweep"):
         variants = sorted(str(place.parent.parent) for place in path.glob("*/responses/sets.json"))
         cure = f"give the folders of its variants: {' '.join(variants)}" if variants else f"run: jaxbed eval {path}"
         raise FileNotFoundError(f"{path} holds the variants of a sweep, and no responses of its own: {cure}")
-    try:
-        frame = metrics.scores(path)
-    except KeyError as error:
-        raise ValueError(f"{place} is damaged ({error} is missing): {_cure(place)}") from error
+    frame = metrics.scores(path)
     config, about = config or {}, about or {}
     strays = metrics.strays(path) if about else []
     notes = [f"not read, since answers are named EPOCH.npz: {names.listed(f'responses/{name}' for name in strays)}"] if strays else []
@@ -100,12 +95,8 @@ def _origin(config: dict) -> dict | None:
     asked = str(config.get("init_from") or "")
     folder, _, epoch = asked.rpartition(":")
     place = Path(folder) if epoch.isdigit() else Path(asked)
-    origin = _json(place / "config.json", "name") if asked else None
+    origin = _configuration(place / "config.json") if asked else None
     return origin and {**origin, "epoch": epoch if epoch.isdigit() else "last"}
-
-
-def _values(tree: object) -> list:
-    return list(tree.values()) if isinstance(tree, dict) else []
 
 
 def _decisions(source: Mapping, shared: Iterable[str]) -> dict:
@@ -120,23 +111,15 @@ def _short(difference: str) -> str:
     return f"{field.rpartition('.')[2]}={values.rpartition(' / ')[2]}"[:40]
 
 
-def _json(path: Path, needed: str) -> dict | None:
+def _configuration(path: Path) -> dict | None:
+    """The content of a config.json; None where there is none."""
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): {_cure(path)}") from error
-    if not isinstance(content, dict) or not content.get(needed):
-        lacks = f"{needed!r} is missing" if isinstance(content, dict) else f"{type(content).__name__} instead of an object"
-        raise ValueError(f"{path} is damaged ({lacks}): {_cure(path)}")
+    cure = "put back the configuration that the run was started with"
+    content = files.read_object(path, cure)
+    if not content.get("name") or not isinstance(content["name"], str):
+        raise ValueError(f"{path} is damaged ('name' is missing or no text): {cure}")
     return content
-
-
-def _cure(path: Path) -> str:
-    if path.name == "sets.json":
-        return f"delete it, then: jaxbed eval {path.parent.parent}"
-    return "put back the configuration that the run was started with"
 
 
 def mixed(selected: "pd.DataFrame", sources: Iterable[Mapping]) -> list[dict]:

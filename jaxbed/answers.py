@@ -1,0 +1,74 @@
+"""The files that evaluation leaves, as far as their form goes: answers of one epoch to one set, and what describes the sets.
+
+WORKDIR/responses/<set>/<epoch>.npz   response [S, n] whole numbers, -1 where logits were not finite; seeds [S]; alive [S] bool;
+                                      checkpoint and asked: what was answered by what; digest of all these
+WORKDIR/responses/sets.json           see `evaluate`
+"""
+
+import hashlib
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxbed import files
+
+ANSWERS = ("response", "seeds", "alive")
+FORMS = {"data": dict, "classes": list, "sets": dict, "training_cells": list}  # of sets.json
+TEXTS = ("role", "decision", "identity", "images")  # of a set there
+
+
+def read_answers(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
+    """All arrays of a file of answers. Raises ValueError, with the cure, for a damaged one, and where one was changed afterwards."""
+    stored = files.read_arrays(path, cure)
+    with files.guarded(path, cure):
+        if missing := [name for name in ANSWERS if name not in stored]:
+            raise files.Fault(f"it lacks {', '.join(missing)}")
+        response, seeds, alive = (stored[name] for name in ANSWERS)
+        kinds = response.dtype.kind in "iu" and seeds.dtype.kind in "iu" and alive.dtype.kind == "b"
+        if not kinds or response.ndim != 2 or not seeds.shape == alive.shape == response.shape[:1]:
+            found = ", ".join(f"{name} {stored[name].dtype} {stored[name].shape}" for name in ANSWERS)
+            raise files.Fault(f"{found}; expected are int [S, n], int [S], bool [S]")
+        if "digest" in stored and str(stored["digest"]) != digest(stored):
+            raise files.Fault("its answers or seeds are not those that were written")
+    return stored
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Of everything else in a file of answers: a seed's number or an answer that was changed afterwards shows."""
+    found = hashlib.sha256(f"{content['checkpoint']} {content['asked']}".encode())
+    for name in ANSWERS:
+        array = np.asarray(content[name])
+        found.update(f"{name} {array.shape}".encode() + array.astype("<i8").tobytes())
+    return found.hexdigest()[:16]
+
+
+def read_sets(path: pathlib.Path) -> dict:
+    """The content of sets.json. Raises ValueError, with the cure, where it is damaged or has another form."""
+    cure = f"delete it, then: jaxbed eval {path.parent.parent}"
+    content = files.read_object(path, cure)
+    with files.guarded(path, cure):
+        if fault := _fault(content):
+            raise files.Fault(fault)
+    return content
+
+
+def _fault(content: dict) -> str:
+    """What is wrong with the form of a description, in words; empty if nothing is."""
+    for name, kind in FORMS.items():
+        if not isinstance(content.get(name, kind()), kind):
+            return f"{name} is no {'object' if kind is dict else 'list'}"
+    if missing := [name for name in ("data", "sets") if not content.get(name)]:
+        return f"{missing[0]!r} is missing"
+    if not isinstance(content["data"].get("name", ""), str) or not isinstance(content["data"].get("cue"), str):
+        return "name or cue of the data is no text"
+    for name, facts in content["sets"].items():
+        if not isinstance(facts, dict) or "role" not in facts or not all(isinstance(facts.get(text, ""), str) for text in TEXTS):
+            return f"of set {name!r} {', '.join(TEXTS)} must be text"
+        if not isinstance(facts.get("classes", []), list):
+            return f"classes of set {name!r} is no list"
+    cells = content.get("training_cells", [])
+    if not all(isinstance(cell, list) and len(cell) == 3 and all(type(number) is int for number in cell) for cell in cells):
+        return "training_cells is no list of [label, cue, images]"
+    return ""
