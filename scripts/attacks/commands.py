@@ -1,0 +1,2 @@
+def call(world, number, rng): return '', ''
+FILES=()

@@ -1,0 +1,108 @@
+"""SIGKILL, SIGTERM and Ctrl-C at random moments; then the same command goes on, and ends as if nothing had been."""
+
+import itertools
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from attacks.processes import ROOT, TRAIN, Done, Running, environment, rude
+from attacks.runs import COMMANDS, World, finished, last_line
+
+PAUSE_SECONDS = 0.001  # between two looks
+LOOKS_AT_THE_END = 2.0  # seconds that a killed sweep's runs get to end
+
+
+def _writes_a_checkpoint(folder: pathlib.Path) -> bool:
+    return any(not path.with_suffix(".json").is_file() for path in folder.glob("*/checkpoints/*/*") if path.is_dir())
+
+
+def _evaluates(folder: pathlib.Path) -> bool:
+    return any(folder.glob("*/responses/sets.json"))
+
+
+# attack: (command, what must be seen before the blow falls, seconds after that; None: as long as the command takes)
+KILLS: dict[str, tuple[str, Callable[[pathlib.Path], bool] | None, float | None]] = {
+    "training": ("training", None, None),
+    "a checkpoint": ("training", _writes_a_checkpoint, 0.05),
+    "evaluation": ("training", _evaluates, 0.3),
+    "the first stage": ("first stage", None, None),
+    "an array's sweep": ("array", None, None),
+    "jaxbed eval": ("jaxbed eval", None, None),
+    "jaxbed stats --out": ("statistics", None, None),
+    "jaxbed sweep": ("sweep", None, None),
+    "jaxbed sweep alone": ("sweep", None, None),  # its runs are not killed with it
+}
+SIGNALS = tuple(itertools.product(COMMANDS, (signal.SIGTERM, signal.SIGINT), (1, 2)))
+
+
+def kill(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]:
+    """(attack, what went wrong) of one SIGKILL, sometimes of two."""
+    place = list(KILLS)[number % len(KILLS)]
+    name, seen, span = KILLS[place]
+    folder = world.case(*COMMANDS[name].needs)
+    if name == "jaxbed eval":
+        shutil.rmtree(folder / COMMANDS[name].writes)
+    fault = ""
+    for _ in range(1 if place.endswith("alone") else rng.integers(1, 3)):
+        running = _struck(world, name, folder, seen, rng.uniform(0, span or world.undisturbed(name).seconds))
+        running.send(signal.SIGKILL, group=not place.endswith("alone"))
+        running.wait()
+        fault = fault or _survivors(running)
+    return f"SIGKILL in {place}", fault or finished(world, name, folder)
+
+
+def _struck(world: World, name: str, folder: pathlib.Path, seen: Callable | None, seconds: float) -> Running:
+    """A command of which enough has been seen, and then so many seconds have passed."""
+    running = world.server.begin(folder, COMMANDS[name].module, *COMMANDS[name].arguments)
+    while seen and running.goes_on() and not seen(folder):
+        time.sleep(PAUSE_SECONDS)
+    time.sleep(seconds)
+    return running
+
+
+def _survivors(running: Running) -> str:
+    """Whether processes that a killed one had begun go on without it; they are ended."""
+    until = time.monotonic() + LOOKS_AT_THE_END
+    while running.has_group() and time.monotonic() < until:
+        time.sleep(0.02)
+    if not running.has_group():
+        return ""
+    running.send(signal.SIGKILL, group=True)
+    return "a process that it had begun goes on without it"
+
+
+def interrupt(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]:
+    """(attack, what went wrong) of one signal, or of two in quick succession; also before there is anything to save."""
+    name, kind, times = SIGNALS[number % len(SIGNALS)]
+    command, expected = COMMANDS[name], world.undisturbed(name)
+    folder = world.case(*command.needs)
+    if name == "jaxbed eval":
+        shutil.rmtree(folder / command.writes)
+    attack = f"{kind.name}{' twice' * (times - 1)} in {name}"
+    cold = rng.random() < 0.3  # half of the time goes into compiling
+    more = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled")} if cold else {}
+    running = world.server.begin(folder, command.module, *command.arguments, **more)
+    time.sleep(rng.uniform(0, expected.seconds * 0.9))
+    for _ in range(times):
+        running.send(kind)
+        time.sleep(rng.uniform(0.01, 0.3))
+    fault = _unclean(running.wait(), kind) or _survivors(running)
+    left = sorted(path.name for path in world.temporary.iterdir())
+    for path in world.temporary.iterdir():
+        shutil.rmtree(path)
+    return attack, fault or (f"left {', '.join(left)} among temporary files" if left else finished(world, name, folder))
+
+
+def _unclean(done: Done, kind: signal.Signals) -> str:
+    """What is wrong with how a command ended after a signal; a shell sees 128 + signal also where it was the signal that ended it."""
+    if done.code == 0:
+        return ""  # it came too late
+    if done.code not in (128 + kind, -kind):
+        return f"ended with code {done.code} instead of {128 + kind}: {last_line(done.err)} {done.late}"
+    return rude(done) or (f"{len(done.err.splitlines())} lines on stderr" if len(done.err.splitlines()) > 3 else "")
