@@ -23,8 +23,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from attacks import commands, damage, disks, hostile, interruptions, processes, runs
@@ -56,7 +55,9 @@ def tried(world: runs.World, kind: str, numbers: range, seed: int) -> Iterator[T
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", nargs="?", default="all", choices=(*KINDS, "all"))
-    parser.add_argument("--tries", type=int, help="of each kind (default: " + ", ".join(f"{kind} {n}" for kind, (_, n) in KINDS.items()) + ")")
+    parser.add_argument(
+        "--tries", type=int, help="of each kind (default: " + ", ".join(f"{kind} {n}" for kind, (_, n) in KINDS.items()) + ")"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first try (default 0)")
     asked = parser.parse_args(argv)

@@ -1,2 +1,5 @@
-def call(world, number, rng): return '', ''
-FILES=()
+def call(world, number, rng):
+    return "", ""
+
+
+FILES = ()

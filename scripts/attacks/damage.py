@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attacks.processes import JAXBED, last_line, rude, unrefused
+from attacks.processes import JAXBED, rude, unrefused
 from attacks.runs import COMMANDS, World, kept
 
 SCORES = "algorithm,run,dataset,accuracy\n" + "".join(
@@ -125,7 +125,7 @@ def _statistics(world: World, folder: pathlib.Path, path: pathlib.Path) -> str:
     done = world.server.call(folder, JAXBED, *STATISTICS)
     if done.code:
         return unrefused(done, *_names(folder, path))
-    return rude(done) or _other_lines(done.out, world.expect(STATISTICS))
+    return rude(done) or _other_lines(done.out, world.shown(*STATISTICS))
 
 
 def _other_lines(found: str, expected: str) -> str:
@@ -154,7 +154,7 @@ def _run(world: World, folder: pathlib.Path, workdir: str, command: str, path: p
     if not own.startswith("responses/"):
         return ""
     done = world.server.call(folder, JAXBED, *STATISTICS)
-    return unrefused(done, *_names(folder, path)) if done.code else _other_lines(done.out, world.expect(STATISTICS))
+    return unrefused(done, *_names(folder, path)) if done.code else _other_lines(done.out, world.shown(*STATISTICS))
 
 
 def _sweep(world: World, pattern: str, rng: np.random.Generator) -> str:

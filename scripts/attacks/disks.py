@@ -3,14 +3,14 @@
 import contextlib
 import functools
 import pathlib
-import shutil
+import re
 import subprocess
 from collections.abc import Iterator
 
 import numpy as np
 
-from attacks.processes import Server, unrefused
-from attacks.runs import COMMANDS, CONFIG, World, difference, kept, leftovers
+from attacks.processes import Server, last_line, unrefused
+from attacks.runs import COMMANDS, World, difference, kept, leftovers
 
 NAMESPACES = (("unshare", "--user", "--map-root-user", "--mount"), ("unshare", "--mount"))
 ENOUGH = "64m"
@@ -39,18 +39,17 @@ def fill(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]
     needed = sum(path.stat().st_blocks * 512 for path in (expected.folder / command.writes).rglob("*"))
     size = int(needed * (LEAST + (MOST - LEAST) * rng.random()))
     folder = world.case(*command.needs)
+    arguments = [re.sub(f"^(--workdir=)?{command.writes}$", rf"\1disk/{command.writes}", word) for word in command.arguments]
     with _disk(world, folder / "disk", size) as serving:
-        arguments = [word.replace(command.writes, f"disk/{command.writes}") if word.endswith(command.writes) else word for word in command.arguments]
         done = serving.call(folder, command.module, *arguments)
-        fault = "" if not done.code else unrefused(done)
-        if not fault:
-            serving.run("mount", "-o", f"remount,size={ENOUGH}", folder / "disk")
-            done = serving.call(folder, command.module, *arguments)
-            if done.code:
-                fault = f"with more space it goes on to code {done.code}: {done.err}"
-        serving.run("cp", "-r", folder / "disk" / command.writes, folder / "written")
-    wrong = [fault] if fault else [difference(kept(folder / "written"), expected.kept), leftovers(folder / "written")]
-    return f"disk full in {name}", "; ".join(filter(None, wrong))
+        faults = [unrefused(done)] if done.code else []
+        serving.run("mount", "-o", f"remount,size={ENOUGH}", folder / "disk")
+        done = serving.call(folder, command.module, *arguments)
+        faults += [f"with more space it ends with code {done.code}: {last_line(done.err)}"] if done.code else []
+        serving.run("cp", "-r", folder / "disk" / command.writes, folder)
+    if not done.code:
+        faults += [difference(kept(folder / command.writes), expected.kept), leftovers(folder)]
+    return f"disk full in {name}", "; ".join(filter(None, faults))
 
 
 @contextlib.contextmanager

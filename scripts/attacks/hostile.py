@@ -1,2 +1,5 @@
-def offer(world, number, rng): return '', ''
-FILES=()
+def offer(world, number, rng):
+    return "", ""
+
+
+FILES = ()

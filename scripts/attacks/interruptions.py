@@ -4,17 +4,16 @@ import itertools
 import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from attacks.processes import ROOT, TRAIN, Done, Running, environment, rude
-from attacks.runs import COMMANDS, World, finished, last_line
+from attacks.processes import STAGE, Done, Running, last_line, rude
+from attacks.runs import COMMANDS, World, finished
 
 PAUSE_SECONDS = 0.001  # between two looks
+FEW = 3  # lines that a stopped command may show
 LOOKS_AT_THE_END = 2.0  # seconds that a killed sweep's runs get to end
 
 
@@ -105,4 +104,5 @@ def _unclean(done: Done, kind: signal.Signals) -> str:
         return ""  # it came too late
     if done.code not in (128 + kind, -kind):
         return f"ended with code {done.code} instead of {128 + kind}: {last_line(done.err)} {done.late}"
-    return rude(done) or (f"{len(done.err.splitlines())} lines on stderr" if len(done.err.splitlines()) > 3 else "")
+    lines = len(STAGE.sub("", done.err).splitlines())
+    return rude(done) or (f"{lines} lines on stderr" if lines > FEW else "")

@@ -22,6 +22,8 @@ FOREIGN = (  # words of Python and of libraries that tell a user nothing
     *("allow_pickle", "unexpected keyword", "Fatal Python error"),
 )
 WARNING = re.compile(r"\b[A-Z]\w+Warning: .*")
+STAGE = re.compile(r"^jaxbed stats: .* \.\.\.\n", re.MULTILINE)  # what `jaxbed stats` is doing, on stderr
+USAGE = re.compile(r"\Ausage: .*\n(?:[ \t]+.*\n)*")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -78,7 +80,9 @@ class Server:
         self._folder, self._number = folder, 0
         folder.mkdir(parents=True, exist_ok=True)
         command = [*prefix, sys.executable, str(ROOT / "scripts" / "attacks" / "server.py")]
-        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(folder), cwd=folder, bufsize=0)
+        self._server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(folder), cwd=folder, bufsize=0
+        )
         self.answers = self._server.stdout
         self.run("true")  # imports are over
 
@@ -95,7 +99,9 @@ class Server:
     def run(self, *words: object) -> int:
         return self._ask(run=list(map(str, words)))["code"]
 
-    def begin(self, folder: pathlib.Path, module: str, *arguments: object, spare_bytes: int = 0, without_training: bool = False, **more: str):
+    def begin(
+        self, folder: pathlib.Path, module: str, *arguments: object, spare_bytes: int = 0, without_training: bool = False, **more: str
+    ):
         """A process that runs in `folder`; `more` are variables of its environment."""
         self._number += 1
         out, err = (self._folder / f"{self._number}.{kind}" for kind in ("out", "err"))
@@ -150,7 +156,7 @@ def unrefused(done: Done, *names: str) -> str:
         return fault
     if done.code != 2:
         return f"ended with code {done.code}: {last_line(done.err)}"
-    lines = re.sub(r"\Ausage: .*\n(?:[ \t]+.*\n)*", "", done.err).splitlines()
+    lines = STAGE.sub("", USAGE.sub("", done.err)).splitlines()
     if len(lines) != 1 or not re.match(r"jaxbed( stats| eval| sweep)?: ", lines[0]):
         return f"{len(lines)} lines on stderr: {' / '.join(lines)[:300]}"
     return "" if not names or any(name in lines[0] for name in names) else f"its message names none of {', '.join(names)}: {lines[0]}"

@@ -1,6 +1,5 @@
 """Tiny runs, the commands that make them, and what these must keep however often they are disturbed."""
 
-import functools
 import hashlib
 import pathlib
 import re
@@ -46,9 +45,7 @@ COMMANDS = {
     "first stage": Command(TRAIN, ("--config=tiny.py:jtt", "--workdir=jtt"), "jtt"),
     "array": Command(TRAIN, ("--config=tiny.py", "--workdir=array", '--config.sweep=("optim.lr=0.01,0.001",)'), "array"),
     "jaxbed eval": Command(JAXBED, ("eval", "erm"), "erm/responses", ("training",)),
-    "statistics": Command(
-        JAXBED, ("stats", "erm", "jtt", "--permutations", "1000", "--out", "out"), "out", ("training", "first stage")
-    ),
+    "statistics": Command(JAXBED, ("stats", "erm", "jtt", "--permutations", "1000", "--out", "out"), "out", ("training", "first stage")),
     "sweep": Command(
         JAXBED,
         (
@@ -65,7 +62,7 @@ class World:
 
     def __init__(self, folder: pathlib.Path, serving: Server):
         self.folder, self.server, self.temporary = folder, serving, folder / "temporary"
-        self._cases = 0
+        self._cases, self._undisturbed, self._shown = 0, {}, {}
 
     def case(self, *needs: str) -> pathlib.Path:
         """A new folder that holds the configuration, and what the commands of `needs` left."""
@@ -78,8 +75,19 @@ class World:
             shutil.copytree(self.undisturbed(name).folder / written, folder / written)
         return folder
 
-    @functools.cache  # noqa: B019: one world per process
     def undisturbed(self, name: str) -> "Undisturbed":
+        """What the command of COMMANDS with this name leaves when nothing disturbs it; run once."""
+        if name not in self._undisturbed:
+            self._undisturbed[name] = self._run(name)
+        return self._undisturbed[name]
+
+    def shown(self, *arguments: str) -> str:
+        """What `jaxbed` prints for these arguments where nothing is damaged; run once."""
+        if arguments not in self._shown:
+            self._shown[arguments] = self.server.call(self.case("training", "first stage"), JAXBED, *arguments).out
+        return self._shown[arguments]
+
+    def _run(self, name: str) -> "Undisturbed":
         command = COMMANDS[name]
         for _ in range(2):  # what is timed does not compile
             folder = self.case(*command.needs)
@@ -90,12 +98,6 @@ class World:
             if done.code:
                 raise RuntimeError(f"{name} fails without being disturbed:\n{done.out}{done.err}")
         return Undisturbed(folder, done, time.monotonic() - began, kept(folder / command.writes))
-
-
-    @functools.cache  # noqa: B019
-    def expect(self, arguments: tuple[str, ...]) -> str:
-        """What `jaxbed` shows for these arguments where nothing is damaged."""
-        return self.server.call(self.case("training", "first stage"), JAXBED, *arguments).out
 
 
 class Undisturbed(NamedTuple):
@@ -112,7 +114,8 @@ def words(command: Command) -> str:
 def kept(folder: pathlib.Path, but: pathlib.Path | None = None) -> dict[str, str]:
     """{path: digest} of all that a command's results are made of, equal for two runs of the same command.
 
-    Where `but` is given, neither that file nor checkpoints count. Checkpoints count by their arrays, answers by theirs: orbax names its files at random, and logs hold times.
+    Checkpoints count by their arrays, answers by theirs: orbax names its files at random, and logs hold times. Where `but` is given,
+    neither that file nor checkpoints count.
     """
     found = {}
     for path in sorted(folder.rglob("*")):

@@ -3,8 +3,8 @@
 A child is what `python -m MODULE ...` would be after its imports: in a session of its own, with its own output files and limits. No device
 is touched before the fork. Requests and answers are JSON lines on stdin and stdout:
 
-    {"module", "arguments", "folder", "out", "err", ...}  ->  {"process"} once MODULE is about to begin, then {"code", "spent_bytes"} at its end
-    {"run": [word, ...]}                                  ->  {"code"}: another program, in the mount namespace of this process
+    {"module", "arguments", "folder", ...}  ->  {"process"} once MODULE is about to begin, then {"code", "spent_bytes"} at its end
+    {"run": [word, ...]}                    ->  {"code"}: another program, in the mount namespace of this process
 """
 
 import json
