@@ -23,7 +23,7 @@ FOREIGN = (  # words of Python and of libraries that tell a user nothing
 )
 WARNING = re.compile(r"\b[A-Z]\w+Warning: .*")
 STAGE = re.compile(r"^jaxbed stats: .* \.\.\.\n", re.MULTILINE)  # what `jaxbed stats` is doing, on stderr
-USAGE = re.compile(r"\Ausage: .*\n(?:[ \t]+.*\n)*")
+USAGE = re.compile(r"\Ausage: .*\n(?:(?:[ \t]+.*)?\n)*")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 

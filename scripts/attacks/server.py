@@ -8,6 +8,7 @@ is touched before the fork. Requests and answers are JSON lines on stdin and std
 """
 
 import json
+import logging
 import os
 import pathlib
 import resource
@@ -29,6 +30,7 @@ def serve() -> None:
     for module in IMPORTED:
         __import__(module)
     assert MODULE_OF_TRAINING not in sys.modules and len(os.listdir("/proc/self/task")) == 1, "a fork would not be as a new process is"
+    logging.root.handlers.clear()  # those of libraries that the command itself may not import
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     for line in sys.stdin:
         asked = json.loads(line)
