@@ -138,6 +138,14 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
     return kept
 
 
+def fresh(folder: pathlib.Path, home: pathlib.Path, *words: str) -> Done:
+    """The installed command `jaxbed` in a new process, with nothing imported before."""
+    script = home / "jaxbed"
+    script.write_text("import sys\nfrom jaxbed.cli import main\nsys.exit(main())\n")
+    done = subprocess.run([sys.executable, script, *words], cwd=folder, env=environment(home), capture_output=True, text=True)
+    return Done(done.returncode, done.stdout, done.stderr, 0)
+
+
 def rude(done: Done) -> str:
     """What a command showed that it must not; empty if nothing."""
     shown = done.out + done.err
@@ -157,7 +165,7 @@ def unrefused(done: Done, *names: str) -> str:
     if done.code != 2:
         return f"ended with code {done.code}: {last_line(done.err)}"
     lines = STAGE.sub("", USAGE.sub("", done.err)).splitlines()
-    if len(lines) != 1 or not re.match(r"jaxbed( stats| eval| sweep)?: ", lines[0]):
+    if len(lines) != 1 or not re.match(r"jaxbed( stats| eval| sweep)?: |stimuli: ", lines[0]):
         return f"{len(lines)} lines on stderr: {' / '.join(lines)[:300]}"
     return "" if not names or any(name in lines[0] for name in names) else f"its message names none of {', '.join(names)}: {lines[0]}"
 

@@ -60,8 +60,9 @@ COMMANDS = {
 class World:
     """A folder with the server of processes and, for each command, what it leaves when nothing disturbs it."""
 
-    def __init__(self, folder: pathlib.Path, serving: Server):
+    def __init__(self, folder: pathlib.Path, serving: Server, quick: bool = False):
         self.folder, self.server, self.temporary = folder, serving, folder / "temporary"
+        self.quick = quick  # hostile weights meet the function that reads them, and not a whole command
         self._cases, self._undisturbed, self._shown = 0, {}, {}
 
     def case(self, *needs: str) -> pathlib.Path:

@@ -21,7 +21,7 @@ import traceback
 IMPORTED = (
     *("absl.app", "ml_collections.config_flags", "clu.parameter_overview", "matplotlib.pyplot", "scipy.stats", "scikit_posthocs"),
     *("safetensors.numpy", "jaxbed.train", "jaxbed.evaluate", "jaxbed.throwaway", "jaxbed.sweep", "jaxbed.stats.main"),
-    *("jaxbed.stats.figures", "jaxbed.stats.document", "jaxbed.stats.html", "data_prep.stimuli"),
+    *("jaxbed.stats.figures", "jaxbed.stats.document", "jaxbed.stats.html", "jaxbed.data.records"),
 )
 MODULE_OF_TRAINING = "jaxbed.main"  # defines its flags when it is run: not imported before
 
