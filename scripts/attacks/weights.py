@@ -93,7 +93,7 @@ def odd_zip(*entries: Entry) -> bytes:
     found, directory = b"", b""
     for name, content, method, size, flags in entries:
         size, encoded = len(content) if size < 0 else size, name.encode()
-        fields = struct.pack("<HHHIIIIHH", flags, method, 0, 0, zlib.crc32(content), len(content), size, len(encoded), 0)
+        fields = struct.pack("<HHHHIIIHH", flags, method, 0, 0, zlib.crc32(content), len(content), size, len(encoded), 0)
         directory += b"PK\1\2" + struct.pack("<HH", 20, 20) + fields + struct.pack("<HHHII", 0, 0, 0, 0, len(found)) + encoded
         found += b"PK\3\4" + struct.pack("<H", 20) + fields + encoded + content
     end = struct.pack("<HHHHIIH", 0, 0, len(entries), len(entries), len(directory), len(found), 0)
