@@ -30,9 +30,9 @@ from attacks import commands, damage, disks, hostile, interruptions, processes, 
 
 KINDS = {  # attack of one try, tries by default
     "kills": (interruptions.kill, 63),
-    "signals": (interruptions.interrupt, 48),
+    "signals": (interruptions.interrupt, 36),
     "disks": (disks.fill, 10),
-    "damage": (damage.spoil, 160),
+    "damage": (damage.spoil, 162),
     "commands": (commands.call, 400),
     "hostile": (hostile.offer, len(hostile.FILES)),
 }
@@ -65,6 +65,9 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="torture-") as folder, processes.server(pathlib.Path(folder)) as serving:
         world = runs.World(pathlib.Path(folder), serving)
         for kind in KINDS if asked.kind == "all" else [asked.kind]:
+            if kind == "disks" and (reason := disks.why_not()):
+                print(f"disks are not filled: {reason}")
+                continue
             count = KINDS[kind][1] if asked.tries is None else asked.tries
             for one in tried(world, kind, range(asked.first, asked.first + count), asked.seed):
                 found.append(one)

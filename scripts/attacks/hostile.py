@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks import weights
-from attacks.processes import GIB, JAXBED, TRAIN, fresh, rude, unrefused
+from attacks.processes import GIB, JAXBED, TRAIN, Fresh, rude, unrefused
 from attacks.runs import World
 
 PAYLOAD = "import dataclasses, pathlib\npathlib.Path({!r}).touch()\n\n\n@dataclasses.dataclass\nclass Config:\n    x: int = 0\n"
@@ -40,7 +40,7 @@ def offer(world: World, number: int, rng: np.random.Generator) -> tuple[str, str
     path, module, words, writes = make(world, folder, marker)
     before = _listed(folder, writes)
     at = path.parent if kind == CONFIGURATIONS else folder
-    done = world.server.call(at, module, *words, spare_bytes=SPARE_BYTES) if module else fresh(at, world.folder, *words)
+    done = world.server.call(at, module, *words, spare_bytes=SPARE_BYTES) if module else Fresh(at, world.folder, JAXBED, *words).wait()
     faults = [rude(done) if done.code == 0 else unrefused(done, path.name, path.parent.name)]
     faults += ["what it holds was executed"] if marker.exists() else []
     faults += [f"took {done.spent_bytes / GIB:.1f} GiB of memory"] if done.spent_bytes > MOST_BYTES else []

@@ -9,10 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attacks.processes import STAGE, Done, Running, last_line, rude
+from attacks.processes import STAGE, Done, Fresh, Running, last_line, rude
 from attacks.runs import COMMANDS, World, finished
 
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+IMPORTING_SECONDS = 0.3, 2.0  # after the interpreter's own start, and until all is imported
 PAUSE_SECONDS = 0.001  # between two looks
+MOST = 0.9  # of the time that a command takes: a blow should not come after its end
 FEW = 3  # lines that a stopped command may show
 LOOKS_AT_THE_END = 2.0  # seconds that a killed sweep's runs get to end
 
@@ -37,7 +40,10 @@ KILLS: dict[str, tuple[str, Callable[[pathlib.Path], bool] | None, float | None]
     "jaxbed sweep": ("sweep", None, None),
     "jaxbed sweep alone": ("sweep", None, None),  # its runs are not killed with it
 }
-SIGNALS = tuple(itertools.product(COMMANDS, (signal.SIGTERM, signal.SIGINT), (1, 2)))
+STARTING = "the start of "  # a new process that still imports; of the server's, that is over
+SIGNALS = tuple(
+    itertools.product((*COMMANDS, *(f"{STARTING}{name}" for name in ("training", "jaxbed eval", "statistics"))), STOPPING, (1, 2))
+)
 
 
 def kill(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]:
@@ -49,7 +55,7 @@ def kill(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]
         shutil.rmtree(folder / COMMANDS[name].writes)
     fault = ""
     for _ in range(1 if place.endswith("alone") else rng.integers(1, 3)):
-        running = _struck(world, name, folder, seen, rng.uniform(0, span or world.undisturbed(name).seconds))
+        running = _struck(world, name, folder, seen, rng.uniform(0, span or MOST * world.undisturbed(name).seconds))
         running.send(signal.SIGKILL, group=not place.endswith("alone"))
         running.wait()
         fault = fault or _survivors(running)
@@ -78,16 +84,21 @@ def _survivors(running: Running) -> str:
 
 def interrupt(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]:
     """(attack, what went wrong) of one signal, or of two in quick succession; also before there is anything to save."""
-    name, kind, times = SIGNALS[number % len(SIGNALS)]
+    place, kind, times = SIGNALS[number % len(SIGNALS)]
+    name = place.removeprefix(STARTING)
     command, expected = COMMANDS[name], world.undisturbed(name)
     folder = world.case(*command.needs)
     if name == "jaxbed eval":
         shutil.rmtree(folder / command.writes)
-    attack = f"{kind.name}{' twice' * (times - 1)} in {name}"
-    cold = rng.random() < 0.3  # half of the time goes into compiling
-    more = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled")} if cold else {}
-    running = world.server.begin(folder, command.module, *command.arguments, **more)
-    time.sleep(rng.uniform(0, expected.seconds * 0.9))
+    attack = f"{kind.name}{' twice' * (times - 1)} in {place}"
+    if place == name:
+        cold = rng.random() < 0.3  # half of the time goes into compiling
+        more = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled")} if cold else {}
+        running = world.server.begin(folder, command.module, *command.arguments, **more)
+        time.sleep(rng.uniform(0, expected.seconds * MOST))
+    else:
+        running = Fresh(folder, world.folder, command.module, *command.arguments)
+        time.sleep(rng.uniform(*IMPORTING_SECONDS))
     for _ in range(times):
         running.send(kind)
         time.sleep(rng.uniform(0.01, 0.3))

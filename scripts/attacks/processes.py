@@ -50,16 +50,10 @@ class Running:
         return not self._ended
 
     def send(self, number: int, group: bool = False) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended in this moment
-            (os.killpg if group else os.kill)(self.process, number)
+        send(self.process, number, group)
 
     def has_group(self) -> bool:
-        """Whether it, or a process that it began, lives."""
-        try:
-            os.killpg(self.process, 0)
-        except ProcessLookupError:
-            return False
-        return True
+        return has_group(self.process)
 
     def wait(self) -> Done:
         """What came of it; a process that hangs is ended."""
@@ -138,12 +132,41 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
     return kept
 
 
-def fresh(folder: pathlib.Path, home: pathlib.Path, *words: str) -> Done:
-    """The installed command `jaxbed` in a new process, with nothing imported before."""
-    script = home / "jaxbed"
-    script.write_text("import sys\nfrom jaxbed.cli import main\nsys.exit(main())\n")
-    done = subprocess.run([sys.executable, script, *words], cwd=folder, env=environment(home), capture_output=True, text=True)
-    return Done(done.returncode, done.stdout, done.stderr, 0)
+class Fresh:
+    """A process with nothing imported before, of the installed command `jaxbed` or of another module."""
+
+    def __init__(self, folder: pathlib.Path, home: pathlib.Path, module: str, *words: str):
+        script = home / "jaxbed"
+        script.write_text("import sys\nfrom jaxbed.cli import main\nsys.exit(main())\n")
+        command = [sys.executable, *([str(script)] if module == JAXBED else ["-m", module]), *words]
+        self._process = subprocess.Popen(
+            command, cwd=folder, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.process = self._process.pid
+
+    def send(self, number: int, group: bool = False) -> None:
+        send(self.process, number, group)
+
+    def has_group(self) -> bool:
+        return has_group(self.process)
+
+    def wait(self) -> Done:
+        out, err = self._process.communicate()
+        return Done(self._process.returncode, out, err, 0)
+
+
+def send(process: int, number: int, group: bool) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended in this moment
+        (os.killpg if group else os.kill)(process, number)
+
+
+def has_group(process: int) -> bool:
+    """Whether a process, or one that it began, lives."""
+    try:
+        os.killpg(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def rude(done: Done) -> str:
