@@ -29,7 +29,7 @@ import numpy as np
 from attacks import commands, damage, disks, hostile, interruptions, processes, runs
 
 KINDS = {  # attack of one try, tries by default
-    "kills": (interruptions.kill, 63),
+    "kills": (interruptions.kill, 54),
     "signals": (interruptions.interrupt, 36),
     "disks": (disks.fill, 10),
     "damage": (damage.spoil, 162),

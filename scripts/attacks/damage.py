@@ -171,6 +171,13 @@ def _sweep(world: World, pattern: str, rng: np.random.Generator) -> str:
 
 
 def _names(folder: pathlib.Path, path: pathlib.Path) -> tuple[str, ...]:
-    """What a message may call a damaged file: a file within a checkpoint is orbax's, and the checkpoint is named."""
-    inside = re.search(r"checkpoints/(epochs|resume)/\d+", str(path))
-    return (path.name, *([inside[0]] if inside else []), *(["lost epochs"] if path.suffix == ".json" and inside else []))
+    """What a message may call a damaged file: within a checkpoint the checkpoint, of what a run must agree with the run."""
+    names = [path.name]
+    if inside := re.search(r"checkpoints/(epochs|resume)(/\d+)?", str(path)):
+        names += [inside[0], "lost epochs"]
+    if path.name in ("config.json", "training_set.json"):  # it can be read, and says something else
+        names += [
+            f"{path.parent.relative_to(folder)} was trained on other images",
+            f"{path.parent.relative_to(folder)} holds a run with other",
+        ]
+    return tuple(names)

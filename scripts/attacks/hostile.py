@@ -18,7 +18,7 @@ from attacks.runs import World
 
 PAYLOAD = "import dataclasses, pathlib\npathlib.Path({!r}).touch()\n\n\n@dataclasses.dataclass\nclass Config:\n    x: int = 0\n"
 MOST_BYTES = GIB  # of memory beyond what a process began with
-SPARE_BYTES = 8 * GIB  # of address space: what asks for more would be the machine's end
+SPARE_BYTES = 4 * GIB  # of address space: what asks for more would be the machine's end
 FORMULA = re.compile(r"[=+@-](?!\d*\.?\d+(e-?\d+)?%?$)")
 
 
@@ -41,7 +41,7 @@ def offer(world: World, number: int, rng: np.random.Generator) -> tuple[str, str
     before = _listed(folder, writes)
     at = path.parent if kind == CONFIGURATIONS else folder
     done = world.server.call(at, module, *words, spare_bytes=SPARE_BYTES) if module else Fresh(at, world.folder, JAXBED, *words).wait()
-    faults = [rude(done) if done.code == 0 else unrefused(done, path.name, path.parent.name)]
+    faults = [rude(done) if done.code == 0 else unrefused(done, path.name)]
     faults += ["what it holds was executed"] if marker.exists() else []
     faults += [f"took {done.spent_bytes / GIB:.1f} GiB of memory"] if done.spent_bytes > MOST_BYTES else []
     new = sorted(_listed(folder, writes) - before - {"executed"})

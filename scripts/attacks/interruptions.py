@@ -55,7 +55,7 @@ def kill(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]
         shutil.rmtree(folder / COMMANDS[name].writes)
     fault = ""
     for _ in range(1 if place.endswith("alone") else rng.integers(1, 3)):
-        running = _struck(world, name, folder, seen, rng.uniform(0, span or MOST * world.undisturbed(name).seconds))
+        running = _struck(world, name, folder, seen, rng.uniform(0, span or MOST * world.seconds(name)))
         running.send(signal.SIGKILL, group=not place.endswith("alone"))
         running.wait()
         fault = fault or _survivors(running)
@@ -86,7 +86,7 @@ def interrupt(world: World, number: int, rng: np.random.Generator) -> tuple[str,
     """(attack, what went wrong) of one signal, or of two in quick succession; also before there is anything to save."""
     place, kind, times = SIGNALS[number % len(SIGNALS)]
     name = place.removeprefix(STARTING)
-    command, expected = COMMANDS[name], world.undisturbed(name)
+    command, seconds = COMMANDS[name], MOST * world.seconds(name)
     folder = world.case(*command.needs)
     if name == "jaxbed eval":
         shutil.rmtree(folder / command.writes)
@@ -95,7 +95,7 @@ def interrupt(world: World, number: int, rng: np.random.Generator) -> tuple[str,
         cold = rng.random() < 0.3  # half of the time goes into compiling
         more = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled")} if cold else {}
         running = world.server.begin(folder, command.module, *command.arguments, **more)
-        time.sleep(rng.uniform(0, expected.seconds * MOST))
+        time.sleep(rng.uniform(0, seconds))
     else:
         running = Fresh(folder, world.folder, command.module, *command.arguments)
         time.sleep(rng.uniform(*IMPORTING_SECONDS))

@@ -2,11 +2,11 @@
 
 import sys
 
-from jaxbed.models import convert, torch_files
+from jaxbed.models import torch_files
 
 if __name__ == "__main__":
     try:
-        convert.from_torch(torch_files.read(sys.argv[1]))
+        torch_files.read(sys.argv[1])
     except (ValueError, OSError) as error:
         print(f"jaxbed: {error}", file=sys.stderr)
         sys.exit(2)
