@@ -13,7 +13,7 @@ from attacks import damage, disks, hostile, processes, runs
 
 SEED = 1
 DAMAGE = [number for number, (_, command) in enumerate(damage.FILES) if command != damage.SLOW]
-COSTLY = ("images of 100 MB in a line", "table of 20,000 columns")
+COSTLY = ("images of 100 MB in a line", "table of 20,000 columns", *(f"table with {name!r}" for name in hostile.CELLS))
 HOSTILE = [number for number, name in enumerate(hostile.FILES) if name not in COSTLY]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attacks.processes import Server, last_line, unrefused
+from attacks.processes import Server, last_line, server, unrefused
 from attacks.runs import COMMANDS, World, difference, kept, leftovers
 
 NAMESPACES = (("unshare", "--user", "--map-root-user", "--mount"), ("unshare", "--mount"))
@@ -56,9 +56,6 @@ def fill(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]
 def _disk(world: World, folder: pathlib.Path, size: int) -> Iterator[Server]:
     """A server of processes that see a file system of `size` bytes at `folder`."""
     folder.mkdir()
-    serving = Server(world.folder / "namespace", namespace())
-    try:
+    with server(world.folder / "namespace", namespace()) as serving:
         serving.run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder)
         yield serving
-    finally:
-        serving.close()

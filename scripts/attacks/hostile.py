@@ -1,5 +1,6 @@
 """Files that try to do harm: nothing of them is executed or written elsewhere, memory stays small, and refusals are ours."""
 
+import copy
 import csv
 import io
 import json
@@ -19,6 +20,7 @@ from attacks.runs import World
 PAYLOAD = "import dataclasses, pathlib\npathlib.Path({!r}).touch()\n\n\n@dataclasses.dataclass\nclass Config:\n    x: int = 0\n"
 MOST_BYTES = GIB  # of memory beyond what a process began with
 SPARE_BYTES = 4 * GIB  # of address space: what asks for more would be the machine's end
+CELLS = ("=1+1", "@SUM(1)", "+1+cmd|' /C calc'!A0", "-2+3", "\t=1+1", "<script>alert(1)</script>", "\\input{/etc/passwd}")  # allowed names
 FORMULA = re.compile(r"[=+@-](?!\d*\.?\d+(e-?\d+)?%?$)")
 
 
@@ -93,14 +95,15 @@ def _archive(*members: tarfile.TarInfo, content: bytes | None = None) -> Callabl
     def make(world: World, folder: pathlib.Path, marker: pathlib.Path) -> Offer:
         path = folder / "archives" / "edge.tar.gz"
         path.parent.mkdir()
+        (folder / "deep").mkdir()
         if content is None:
             with tarfile.open(path, "w:gz") as tar:
-                for member in members:
+                for member in map(copy.copy, members):
                     member.name = member.name.replace("CASE", str(folder))
                     tar.addfile(member, io.BytesIO(bytes(member.size)))
         else:
             path.write_bytes(content)
-        return Offer(path, "data_prep.stimuli", ("deep/target", "--sets", "edge", "--from", "archives"), ("deep/target", "deep"))
+        return Offer(path, "data_prep.stimuli", ("deep/target", "--sets", "edge", "--from", "archives"), ("deep/target",))
 
     return make
 
@@ -156,26 +159,23 @@ def _with_pickle(marker: pathlib.Path) -> bytes:
     return weights.odd_zip(weights.Entry("response.npy", _npy("(1,)", code, "'|O'")))
 
 
-def _table(name: str, **more: object) -> Callable:
-    """Scores of an algorithm with this name, or with other odd content."""
-
+def _table(content: bytes, *words: str) -> Callable:
     def make(world: World, folder: pathlib.Path, marker: pathlib.Path) -> Offer:
         path = folder / "table.csv"
-        if "content" in more:
-            path.write_bytes(more["content"])
-        else:
-            with path.open("w", newline="") as file:
-                rows = [
-                    (own, run, f"{name}{data}" if more.get("dataset") else f"d{data}", 60 + run + 5 * data + (own == "b"))
-                    for own in (name, "b")
-                    for run in range(3)
-                    for data in range(4)
-                ]
-                csv.writer(file).writerows([("algorithm", "run", "dataset", "accuracy"), *rows])
-        out = ("--out", "out") if more.get("out") and not world.quick else ()
-        return Offer(path, JAXBED, ("stats", "table.csv", "--permutations", "100", *out), ("out",))
+        path.write_bytes(content)
+        return Offer(path, JAXBED, ("stats", "table.csv", "--permutations", "100", *words), ("out",))
 
     return make
+
+
+def _named(name: str, dataset: str = "d") -> bytes:
+    """Scores of an algorithm with this name and another, on datasets whose names begin with `dataset`."""
+    scores = [
+        (own, run, f"{dataset}{data}", 60 + run + 5 * data + (own == "b")) for own in (name, "b") for run in range(3) for data in range(4)
+    ]
+    text = io.StringIO()
+    csv.writer(text).writerows([("algorithm", "run", "dataset", "accuracy"), *scores])
+    return text.getvalue().encode()
 
 
 FILES: dict[str, tuple[str, Callable]] = {
@@ -211,7 +211,7 @@ FILES: dict[str, tuple[str, Callable]] = {
     "configuration beside numpy.py": (CONFIGURATIONS, _configuration(lambda tree: None, numpy="")),
     "configuration beside jax.py": (CONFIGURATIONS, _configuration(lambda tree: None, jax="")),
     "answers with a pickle": (ANSWERS, _answers(_with_pickle)),
-    "answers that are a pickle": (ANSWERS, _answers(lambda marker: weights._inherited(marker))),
+    "answers that are a pickle": (ANSWERS, _answers(weights.inherited)),
     "answers with objects": (
         ANSWERS,
         _answers(lambda marker: _npz(response=np.array([None, 1]), seeds=np.arange(2), alive=np.ones(2, bool))),
@@ -247,17 +247,16 @@ FILES: dict[str, tuple[str, Callable]] = {
         _answers(lambda marker: b'{"data": {"cue": "x"}, "classes": [], "sets": {"\\u001b[31m": {"role": "val"}}}', "responses/sets.json"),
     ),
     "images of 100 MB in a line": (ANSWERS, _answers(lambda marker: b"name,label,cue\n" + b"x" * 10**8, "responses/val/images.csv")),
-    **{f"table with {name!r}": (TABLES, _table(name, out=True)) for name in ("=1+1", "@SUM(1)")},
-    **{f"table with {name!r}": (TABLES, _table(name)) for name in ("+1+cmd|' /C calc'!A0", "-2+3", "\t=1+1", "<script>alert(1)</script>")},
+    **{f"table with {name!r}": (TABLES, _table(_named(name), "--out", "out")) for name in CELLS[:2]},
     **{
-        f"table with {name!r}": (TABLES, _table(name))
-        for name in ("\x1b[31mred", "a\x07b", "a\x00b", "a\nb", "‮abc", "\\input{/etc/passwd}")
+        f"table with {name!r}": (TABLES, _table(_named(name)))
+        for name in (*CELLS[2:], "\x1b[31mred", "a\x07b", "a\x00b", "a\nb", "\u202eabc")
     },
-    "table with a name of 3,000 letters": (TABLES, _table("x" * 3000)),
-    "table with datasets of 3,000 letters": (TABLES, _table("x" * 3000, dataset=True)),
-    "table of 20,000 columns": (TABLES, _table("", content=b",".join(b"c%d" % i for i in range(20_000)) + b"\n" + b"1," * 19_999 + b"1\n")),
-    "table with an open quote": (TABLES, _table("", content=b'algorithm,run,dataset,accuracy\n"a,0,d,1\n' + b"a,0,d,1\n" * 10_000)),
-    "table of one long line": (TABLES, _table("", content=b"a" * 10**7)),
-    "table of numbers beyond all": (TABLES, _table("", content=b"algorithm,run,dataset,accuracy\na,0,d,1e999\na,1,d,-1e999\nb,0,d,1\n")),
-    "table that is a pickle": (TABLES, _table("", content=pickle.dumps([1, 2]))),
+    "table with a name of 3,000 letters": (TABLES, _table(_named("x" * 3000))),
+    "table with datasets of 3,000 letters": (TABLES, _table(_named("a", "x" * 3000))),
+    "table of 20,000 columns": (TABLES, _table(b",".join(b"c%d" % i for i in range(20_000)) + b"\n" + b"1," * 19_999 + b"1\n")),
+    "table with an open quote": (TABLES, _table(b'algorithm,run,dataset,accuracy\n"a,0,d,1\n' + b"a,0,d,1\n" * 10_000)),
+    "table of one long line": (TABLES, _table(b"a" * 10**7)),
+    "table of numbers beyond all": (TABLES, _table(b"algorithm,run,dataset,accuracy\na,0,d,1e999\na,1,d,-1e999\nb,0,d,1\n")),
+    "table that is a pickle": (TABLES, _table(pickle.dumps([1, 2]))),
 }

@@ -16,6 +16,7 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 IMPORTING_SECONDS = 0.3, 2.0  # after the interpreter's own start, and until all is imported
 PAUSE_SECONDS = 0.001  # between two looks
 MOST = 0.9  # of the time that a command takes: a blow should not come after its end
+TOO_LATE_SECONDS = 3.0  # from a signal to an end that it did not cause
 FEW = 3  # lines that a stopped command may show
 LOOKS_AT_THE_END = 2.0  # seconds that a killed sweep's runs get to end
 
@@ -102,17 +103,22 @@ def interrupt(world: World, number: int, rng: np.random.Generator) -> tuple[str,
     for _ in range(times):
         running.send(kind)
         time.sleep(rng.uniform(0.01, 0.3))
-    fault = _unclean(running.wait(), kind) or _survivors(running)
+    struck = time.monotonic()
+    done = running.wait()
+    fault = _unclean(done, kind, time.monotonic() - struck) or _survivors(running)
     left = sorted(path.name for path in world.temporary.iterdir())
     for path in world.temporary.iterdir():
         shutil.rmtree(path)
     return attack, fault or (f"left {', '.join(left)} among temporary files" if left else finished(world, name, folder))
 
 
-def _unclean(done: Done, kind: signal.Signals) -> str:
-    """What is wrong with how a command ended after a signal; a shell sees 128 + signal also where it was the signal that ended it."""
-    if done.code == 0:
-        return ""  # it came too late
+def _unclean(done: Done, kind: signal.Signals, seconds: float) -> str:
+    """What is wrong with how a command ended, so many seconds after a signal.
+
+    A shell sees 128 + signal also where the signal itself ended the process.
+    """
+    if done.code == 0:  # the signal came too late, unless there was time enough
+        return f"went on for {seconds:.0f} s to code 0" if seconds > TOO_LATE_SECONDS else ""
     if done.code not in (128 + kind, -kind):
         return f"ended with code {done.code} instead of {128 + kind}: {last_line(done.err)} {done.late}"
     lines = len(STAGE.sub("", done.err).splitlines())

@@ -16,6 +16,7 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRAIN, JAXBED = "jaxbed.main", "jaxbed.cli"
 PATIENCE_SECONDS = 240  # a command that has not ended by then hangs
+LATE = f"it had not ended after {PATIENCE_SECONDS} s"
 GIB = 2**30
 FOREIGN = (  # words of Python and of libraries that tell a user nothing
     *("Traceback", "Could not parse", "SyntaxError", "helpshort", "values allowed are", "invalid literal", "Expecting value"),
@@ -60,7 +61,7 @@ class Running:
         until, late = time.monotonic() + PATIENCE_SECONDS, ""
         while self.goes_on():
             if not late and time.monotonic() > until:
-                late = f"it had not ended after {PATIENCE_SECONDS} s"
+                late = LATE
                 self.send(signal.SIGKILL, group=True)
             select.select([self._server.answers], [], [], 0.2)
         shown = (path.read_text(errors="replace") for path in (self._out, self._err))
@@ -95,8 +96,12 @@ class Server:
 
     def begin(
         self, folder: pathlib.Path, module: str, *arguments: object, spare_bytes: int = 0, without_training: bool = False, **more: str
-    ):
-        """A process that runs in `folder`; `more` are variables of its environment."""
+    ) -> Running:
+        """A process that runs in `folder`.
+
+        spare_bytes: address space beyond what it begins with (0: without limit); without_training: a command that is accepted ends
+        before it trains, evaluates or starts runs; more: variables of its environment.
+        """
         self._number += 1
         out, err = (self._folder / f"{self._number}.{kind}" for kind in ("out", "err"))
         asked = {"module": module, "arguments": list(map(str, arguments)), "folder": str(folder), "out": str(out), "err": str(err)}
@@ -151,8 +156,14 @@ class Fresh:
         return has_group(self.process)
 
     def wait(self) -> Done:
-        out, err = self._process.communicate()
-        return Done(self._process.returncode, out, err, 0)
+        late = ""
+        try:
+            out, err = self._process.communicate(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            late = LATE
+            self.send(signal.SIGKILL, group=True)
+            out, err = self._process.communicate()
+        return Done(self._process.returncode, out, err, 0, late)
 
 
 def send(process: int, number: int, group: bool) -> None:
@@ -161,12 +172,13 @@ def send(process: int, number: int, group: bool) -> None:
 
 
 def has_group(process: int) -> bool:
-    """Whether a process, or one that it began, lives."""
-    try:
-        os.killpg(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    """Whether a process, or one that it began, lives; one that nobody has waited for does not."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended in this moment
+            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(group) == process and state != "Z":
+                return True
+    return False
 
 
 def rude(done: Done) -> str:

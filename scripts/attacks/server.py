@@ -23,13 +23,13 @@ IMPORTED = (
     *("safetensors.numpy", "jaxbed.train", "jaxbed.evaluate", "jaxbed.throwaway", "jaxbed.sweep", "jaxbed.stats.main"),
     *("jaxbed.stats.figures", "jaxbed.stats.document", "jaxbed.stats.html", "jaxbed.data.records"),
 )
-MODULE_OF_TRAINING = "jaxbed.main"  # defines its flags when it is run: not imported before
+MODULE_OF_TRAINING = "jaxbed.main"  # defines flags, each time it is run
 
 
 def serve() -> None:
     for module in IMPORTED:
         __import__(module)
-    assert MODULE_OF_TRAINING not in sys.modules and len(os.listdir("/proc/self/task")) == 1, "a fork would not be as a new process is"
+    assert MODULE_OF_TRAINING not in sys.modules, "its flags would be defined twice"
     logging.root.handlers.clear()  # those of libraries that the command itself may not import
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     for line in sys.stdin:
@@ -59,7 +59,7 @@ def _child(asked: dict, begun: int) -> None:
     """Runs the module and ends as the interpreter would."""
     os.setsid()
     for number, path in enumerate((os.devnull, asked["out"], asked["err"])):
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         os.dup2(file, number)
         os.close(file)
     os.chdir(asked["folder"])

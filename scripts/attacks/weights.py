@@ -154,7 +154,7 @@ def calling(path: str, pack: Callable) -> Callable[[pathlib.Path], bytes]:
     return lambda marker: pack({"conv1.weight": Call(Global(module, name), _arguments(name, marker))})
 
 
-def _inherited(marker: pathlib.Path) -> bytes:
+def inherited(marker: pathlib.Path) -> bytes:
     class Payload:
         def __reduce__(self):
             return os.system, (f"touch {marker}",)
@@ -165,8 +165,8 @@ def _inherited(marker: pathlib.Path) -> bytes:
 FILES: dict[str, Callable[[pathlib.Path], bytes]] = {  # name with its ending: bytes of the file; marker: what a payload would make
     **{f"calls {path}.pth": calling(path, torch_zip) for path in NAMED},
     **{f"stream calls {path}.pt": calling(path, torch_stream) for path in NAMED[:6]},
-    "plain pickle.pth": _inherited,
-    "plain pickle in zip.pth": lambda marker: torch_zip(_inherited(marker)),
+    "plain pickle.pth": inherited,
+    "plain pickle in zip.pth": lambda marker: torch_zip(inherited(marker)),
     "instance of os.system.pth": lambda marker: torch_zip(b"(V" + f"touch {marker}".encode() + b"\nios\nsystem\n."),
     "state of a dictionary.pth": lambda marker: torch_zip(
         _coded(Call(Global("collections", "OrderedDict"), ())) + _coded({"x": 1}) + b"b."
