@@ -23,6 +23,7 @@ FOREIGN = (  # words of Python and of libraries that tell a user nothing
     *("allow_pickle", "unexpected keyword", "Fatal Python error"),
 )
 WARNING = re.compile(r"\b[A-Z]\w+Warning: .*")
+OF_A_RUN = re.compile(r"^jaxbed: the run in .* ended with code .*\n", re.MULTILINE)  # a sweep's, after its run's own message
 STAGE = re.compile(r"^jaxbed stats: .* \.\.\.\n", re.MULTILINE)  # what `jaxbed stats` is doing, on stderr
 USAGE = re.compile(r"\Ausage: .*\n(?:(?:[ \t]+.*)?\n)*")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -199,7 +200,7 @@ def unrefused(done: Done, *names: str) -> str:
         return fault
     if done.code != 2:
         return f"ended with code {done.code}: {last_line(done.err)}"
-    lines = STAGE.sub("", USAGE.sub("", done.err)).splitlines()
+    lines = OF_A_RUN.sub("", STAGE.sub("", USAGE.sub("", done.err))).splitlines()
     if len(lines) != 1 or not re.match(r"jaxbed( stats| eval| sweep)?: |stimuli: ", lines[0]):
         return f"{len(lines)} lines on stderr: {' / '.join(lines)[:300]}"
     return "" if not names or any(name in lines[0] for name in names) else f"its message names none of {', '.join(names)}: {lines[0]}"
