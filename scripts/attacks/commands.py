@@ -207,7 +207,7 @@ def _of_statistics(rng: np.random.Generator) -> tuple[str, list[str]]:
 
 
 def _of_evaluation(rng: np.random.Generator) -> tuple[str, list[str]]:
-    words = [_pick(rng, ("nothing", ".", "", "scores.csv", "/dev/null", "/proc", "a\x1bb", "x" * 300))]
+    words = [_pick(rng, ("nothing", ".", "", "scores.csv", "/dev/null", "/proc", "a b", "x" * 300))]
     return JAXBED, [
         _pick(rng, ("eval", "eval", "eval", "evla", "train")),
         *words,
