@@ -14,57 +14,16 @@ from attacks.runs import World
 
 CONFIGS = ("erm", "jtt", "lff", "sagnet", "biasensemble", "dfr", "groupdro", "mixup", "disent", "infodrop")
 NUMBERS = ("0", "-1", "1", "0.5", "-0.5", "1e308", "1e-320", "4294967296", "9" * 30, "nan", "inf", "-inf", "1e", "0x10", "1_000", "٣")
-TEXTS = (
-    "",
-    " ",
-    "x",
-    "None",
-    "True",
-    "maybe",
-    "'",
-    '"',
-    "(",
-    ")",
-    "[1",
-    "{}",
-    "lambda: 1",
-    "__import__('os')",
-    "a,b",
-    "é",
-    "\x1b[31m",
-    "%s",
-    "-",
-)
+TEXTS = ("", " ", "x", "None", "True", "maybe", "'", '"', "(", ")", "[1", "{}", "lambda: 1", "__import__('os')", "a,b", "é", "%s", "-")
+TEXTS += ("\x1b[31m",)
 TUPLES = ("()", "(1,)", "(0,)", "(-3,)", "('a',)", "(1,2", "1,2", "(nan,)", "((1,),)", "(1e400,)", "[8]", "(4294967296,)", "('x')")
 VALUES = NUMBERS + TEXTS + TUPLES
-SWEPT = (
-    *("optim.lr=0.1,0.01", "optim.lr=0.1,0.1", "optim.lr=", "optim.lr", "optim.lr=x,y", "optim.lr=nan,1", "optim.momentum=-1,2", "lr=1,2"),
-    *(
-        "optim.rule='sgd','adam'",
-        "data.texture_correlation=0.5,0.9",
-        "data.train_images=64,128",
-        "method.q=0.1,0.2",
-        "=",
-        "a=b=c",
-        "net.depth=10,18",
-    ),
-)
+SWEPT = ("optim.lr=0.1,0.01", "optim.lr=0.1,0.1", "optim.lr=", "optim.lr", "optim.lr=x,y", "optim.lr=nan,1", "optim.momentum=-1,2")
+SWEPT += ("optim.rule='sgd','adam'", "data.texture_correlation=0.5,0.9", "data.train_images=64,128", "method.q=0.1,0.2", "net.depth=10,18")
+SWEPT += ("lr=1,2", "=", "a=b=c")
 SWEEPS = ("0.5", "(0.5,)", "x", "('", *(f'("{entry}",)' for entry in SWEPT))
-FILES = (
-    *(
-        "erm.py:shaeps",
-        "erm.py:colored_mnist",
-        "erm.py:shapes:5",
-        "erm.py:",
-        "erm.py:shapes:x",
-        "emr.py",
-        "",
-        ".",
-        "scores.csv",
-        "/dev/null",
-    ),
-    *("empty.py", "broken.py", "dictionary.py", "lacking.py", "lines.txt", "binary.py", "erm", "erm.py,lff.py", "erm.py::"),
-)
+FILES = ("erm.py:shaeps", "erm.py:colored_mnist", "erm.py:shapes:5", "erm.py:", "erm.py:shapes:x", "erm.py::", "erm", "erm.py,lff.py")
+FILES += ("emr.py", "", ".", "scores.csv", "/dev/null", "empty.py", "broken.py", "dictionary.py", "lacking.py", "lines.txt", "binary.py")
 OPTIONS = {
     "--alpha": NUMBERS,
     "--rope": NUMBERS,
@@ -89,20 +48,8 @@ OPTIONS = {
     "--paired": ("",),
     "--alhpa": ("0.1",),
 }
-GRIDS = (
-    *(
-        "optim.lr=0.1,0.01",
-        "optim.lr=",
-        "optim.lr",
-        "optim.lr=x",
-        "optim.lr=nan,inf",
-        "optim.rl=1,2",
-        "=",
-        "net.widths=(1,),(2",
-        "batch_size=16,0",
-    ),
-    *("seeds=1,2", "optim=1,2", "optim.schedule=cosine,x", "batch_size=1e3", "epochs=1,-1", "name=a,b", "method.x=1", "optim.lr=0.1,-0.1"),
-)
+GRIDS = ("optim.lr=0.1,0.01", "optim.lr=", "optim.lr", "optim.lr=x", "optim.lr=nan,inf", "optim.rl=1,2", "=", "net.widths=(1,),(2")
+GRIDS += ("batch_size=16,0", "batch_size=1e3", "seeds=1,2", "optim=1,2", "optim.schedule=cosine,x", "epochs=1,-1", "name=a,b", "method.x=1")
 SMALL = tuple(f"--config.data.{name}_images={count}" for name, count in (("train", 64), ("val", 16), ("test", 16)))
 SPARE = 2 * GIB  # of memory for one command line
 
