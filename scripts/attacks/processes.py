@@ -145,8 +145,9 @@ class Fresh:
         script = home / "jaxbed"
         script.write_text("import sys\nfrom jaxbed.cli import main\nsys.exit(main())\n")
         command = [sys.executable, *([str(script)] if module == JAXBED else ["-m", module]), *words]
+        kept = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen(
-            command, cwd=folder, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command, cwd=folder, env=environment(home), start_new_session=True, preexec_fn=_hear_control_c, **kept
         )
         self.process = self._process.pid
 
@@ -165,6 +166,11 @@ class Fresh:
             self.send(signal.SIGKILL, group=True)
             out, err = self._process.communicate()
         return Done(self._process.returncode, out, err, 0, late)
+
+
+def _hear_control_c() -> None:
+    """A shell's background processes ignore it, and so would those that they begin."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def send(process: int, number: int, group: bool) -> None:
