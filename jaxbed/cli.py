@@ -35,8 +35,11 @@ def main() -> int:
         from jaxbed.stats import main as statistics
 
         return statistics.main(rest)
-    print(USAGE, file=sys.stdout if command in ("-h", "--help") else sys.stderr)
-    return 0 if command in ("-h", "--help") else 2
+    if command in ("-h", "--help"):
+        print(USAGE)
+        return 0
+    print(f"jaxbed: {command!r} is no command\n{USAGE}" if command else USAGE, file=sys.stderr)
+    return 2
 
 
 def evaluate(argv: list[str]) -> int:

@@ -131,8 +131,8 @@ def _check_call(make: Any, given: list[str], path: pathlib.Path, source: str) ->
 
 def _reason(error: Exception, path: pathlib.Path) -> str:
     """What went wrong in a configuration file, and in which of its lines."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}, line {error.lineno}, is not Python ({error.msg})"
+    if isinstance(error, SyntaxError):
+        return f"{error.filename or path}, line {error.lineno or 1}, is not Python ({error.msg})"
     if isinstance(error, ValueError):
         return str(error)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

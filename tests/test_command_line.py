@@ -63,7 +63,7 @@ def test_a_command_line_that_cannot_be_is_told_with_its_cure(words, message):
         ("def get_config(:\n", "", r"given\.py, line 1, is not Python \(invalid syntax\)"),
         ("\nimport nothing_of_that_name\n", "", r"given\.py, line 2: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("def get_config():\n    x = 1\n    return x / 0\n", "", r"given\.py, line 3: ZeroDivisionError: division by zero"),
-        ("\0", "", r"given\.py.*null bytes"),
+        ("\0", "", r"given\.py, line 1, is not Python \(.*null bytes"),
         ("raise ValueError('not on this machine')\n", "", r"given\.py: not on this machine"),
     ],
 )
