@@ -106,13 +106,12 @@ def check(folder: pathlib.Path, code: int) -> None:
 
 def died(folder: pathlib.Path) -> bool:
     """Whether all seeds of a run became non-finite, by its log."""
-    path = folder / "log.jsonl"
-    epochs = []
+    path, alive = folder / "log.jsonl", [True]  # of the last epoch
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
-        with contextlib.suppress(ValueError):  # a process was killed while it wrote
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # a process was killed while it wrote, or it is damaged
             if (found := json.loads(line))["kind"] == "epoch":
-                epochs.append(found)
-    return bool(epochs) and not any(epochs[-1]["alive"])
+                alive = list(found["alive"])
+    return not any(alive)
 
 
 def _executor(parameters: dict[str, Any], folder: pathlib.Path) -> Any:
