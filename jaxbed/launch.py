@@ -106,12 +106,13 @@ def check(folder: pathlib.Path, code: int) -> None:
 
 def died(folder: pathlib.Path) -> bool:
     """Whether all seeds of a run became non-finite, by its log."""
-    path, alive = folder / "log.jsonl", [True]  # of the last epoch
+    path = folder / "log.jsonl"
+    epochs = []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
-        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # a process was killed while it wrote, or it is damaged
+        with contextlib.suppress(ValueError):  # a process was killed while it wrote
             if (found := json.loads(line))["kind"] == "epoch":
-                alive = list(found["alive"])
-    return not any(alive)
+                epochs.append(found)
+    return bool(epochs) and not any(epochs[-1]["alive"])
 
 
 def _executor(parameters: dict[str, Any], folder: pathlib.Path) -> Any:
