@@ -2,7 +2,8 @@
 
 WORKDIR/responses/<set>/images.csv   name, label, cue of each image
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
-                                     checkpoint: identity of the checkpoint that answered, asked: identity of what it was asked
+                                     checkpoint: identity of the checkpoint that answered, asked: identity of what it was asked,
+                                     digest of all these
 WORKDIR/responses/sets.json          role, decision, identity, digest of images.csv and, where they are not the network's, class names of
                                      each set; class names; facts of the data; training images per (label, cue)
 

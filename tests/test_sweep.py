@@ -150,7 +150,8 @@ def test_tuning_evaluates_validation_images_alone_and_their_answers_choose(swept
         np.testing.assert_array_equal([row[name] for row in part.rows], table[name])
     for path in (folders[place - 1] / "responses" / "val").glob("*.npz"):  # another one answers everything rightly
         label = pd.read_csv(path.parent / "images.csv")["label"].to_numpy()
-        np.savez(path, **dict(np.load(path)) | {"response": np.tile(label, (2, 1)).astype(np.int16)})
+        content = {name: array for name, array in np.load(path).items() if name != "digest"}
+        np.savez(path, **content | {"response": np.tile(label, (2, 1)).astype(np.int16)})
     assert sweep.judge(sweep.Part(workdir, [], "val"), 1, settings, asked) == {"optim.lr": str((place - 1) % 3)}
 
 

@@ -148,9 +148,9 @@ def _code(log: Path) -> list[dict]:
                 continue
             try:
                 header = json.loads(line)
-            except ValueError:  # cut short when its process was killed
+            except (ValueError, RecursionError):  # cut short when its process was killed, or damaged
                 continue
-            if isinstance(header, dict) and header.get("kind") == "header":
+            if isinstance(header, dict) and header.get("kind") == "header" and isinstance(header.get("versions"), dict | None):
                 code = {name: header.get(name) for name in ("commit", "source", "versions")}
                 found += [code] * (code not in found)
     return found
