@@ -29,7 +29,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import files
+from jaxbed import ending, files
 from jaxbed.data import bar as bar_set
 from jaxbed.data import biased_pictures
 
@@ -221,7 +221,7 @@ def main(argv: list[str] | None = None) -> int:
         more = {"train": asked.train} if asked.set == "bffhq" else {}
         write(asked.folder, draw(asked.folder, percents, asked.seed, **more), bias)
     except (ValueError, OSError) as error:
-        print(f"debias_sets: {error}", file=sys.stderr)
+        ending.tell("debias_sets", error)
         return 2
     return 0
 

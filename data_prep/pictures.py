@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import files
+from jaxbed import ending, files
 from jaxbed.data import decode, pictures, records
 
 opened = functools.cache(pictures.open_bytes)  # once in every process
@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         prepare(asked.source, asked.target, asked.format, asked.side_px, asked.parts, asked.workers, asked.corrupt)
     except (ValueError, OSError) as error:
-        print(f"pictures: {error}", file=sys.stderr)
+        ending.tell("pictures", error)
         return 2
     return 0
 

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import decisions, files
+from jaxbed import decisions, ending, files
 from jaxbed.data import decode, pictures, records
 
 URL = "https://github.com/bethgelab/model-vs-human/releases/download/v0.1/{}.tar.gz"
@@ -258,7 +258,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             prepare(name, asked.target, asked.archives, digests.get(name, "").lower())
         except (ValueError, OSError) as error:
-            print(f"stimuli: {name}: {error}", file=sys.stderr)
+            ending.tell(f"stimuli: {name}", error)
             failed = True
     return 2 if failed else 0
 

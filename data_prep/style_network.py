@@ -32,7 +32,7 @@ from flax import traverse_util
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import files
+from jaxbed import ending, files
 from jaxbed.data import pictures, shapes, stream
 from jaxbed.models import style, style_network, torch_files
 
@@ -177,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
             asked.side_px = asked.side_px or min(SIDE_PX.get(place, 256) for place in (asked.content, asked.style))
             train(asked)
     except (ValueError, OSError) as error:
-        print(f"style_network: {error}", file=sys.stderr)
+        ending.tell("style_network", error)
         return 2
     return 0
 

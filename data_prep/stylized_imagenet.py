@@ -35,7 +35,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import paintings
 from data_prep.paintings import REPORT_S, SEED, SIDE, UNREADABLE, draw
-from jaxbed import files
+from jaxbed import ending, files
 from jaxbed.data import decode, pictures, records, stream
 from jaxbed.data.stream import Images
 
@@ -283,7 +283,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             render(work, asked.target, stylize, (int(number), int(count)), asked.batch, asked.threads, asked.corrupt)
     except (ValueError, OSError) as error:
-        print(f"stylized_imagenet: {error}", file=sys.stderr)
+        ending.tell("stylized_imagenet", error)
         return 2
     return 0
 

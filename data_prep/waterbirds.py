@@ -31,7 +31,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import debias_sets
-from jaxbed import files
+from jaxbed import ending, files
 from jaxbed.data import biased_pictures
 
 WATER = (  # seabirds, then waterfowl
@@ -194,7 +194,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         make(asked)
     except (ValueError, OSError) as error:
-        print(f"waterbirds: {error}", file=sys.stderr)
+        ending.tell("waterbirds", error)
         return 2
     return 0
 

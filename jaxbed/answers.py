@@ -64,6 +64,8 @@ def _fault(content: dict) -> str:
     if not isinstance(content["data"].get("name", ""), str) or not isinstance(content["data"].get("cue"), str):
         return "name or cue of the data is no text"
     for name, facts in content["sets"].items():
+        if not name or pathlib.PurePath(name).name != name:
+            return f"set {name!r} is no name of a folder"
         if not isinstance(facts, dict) or "role" not in facts or not all(isinstance(facts.get(text, ""), str) for text in TEXTS):
             return f"of set {name!r} {', '.join(TEXTS)} must be text"
         if not isinstance(facts.get("classes", []), list):

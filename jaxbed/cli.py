@@ -38,7 +38,10 @@ def main() -> int:
     if command in ("-h", "--help"):
         print(USAGE)
         return 0
-    print(f"jaxbed: {command!r} is no command\n{USAGE}" if command else USAGE, file=sys.stderr)
+    if command:
+        ending.tell("jaxbed", f"{command!r} is no command; there are train, eval, sweep and stats, see jaxbed --help")
+    else:
+        print(USAGE, file=sys.stderr)
     return 2
 
 

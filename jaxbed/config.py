@@ -70,6 +70,9 @@ def check(cfg: Train) -> None:
         raise ValueError(f"epochs = {cfg.epochs}: must be at least 1, or 0 to evaluate the weights that init_from names")
     if cfg.first_seed > values.LARGEST - cfg.seeds:
         raise ValueError(f"first_seed = {cfg.first_seed}: must be from 0 to {values.LARGEST - cfg.seeds}, for {cfg.seeds} seeds")
+    for part, needed in (("method", "make"), ("net", "make"), ("data", "open")):
+        if not callable(getattr(getattr(cfg, part), needed, None)):
+            raise ValueError(f"{part} is a {type(getattr(cfg, part)).__name__}, which has no {needed}(): give a Config that has one")
     if fault := names.fault(cfg.name):
         raise ValueError(f"name = {names.quoted(cfg.name)} {fault}. It is the algorithm's name in every table")
 

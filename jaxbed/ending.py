@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any, NoReturn
 
 STOPPED = 128 + signal.SIGINT
 MESSAGE = "jaxbed: stopped by Ctrl-C; the same command goes on"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 CURE = "take fewer seeds, a smaller batch_size or a smaller network"
 
 
@@ -30,8 +32,13 @@ def of(command: Callable[[], int], name: str = "jaxbed") -> int:
     except KeyboardInterrupt:
         print(MESSAGE, file=sys.stderr, flush=True)
         return STOPPED
-    print(f"{name}: {reason}", file=sys.stderr)
+    tell(name, reason)
     return 2
+
+
+def tell(name: str, reason: object) -> None:
+    """Prints "NAME: REASON" on stderr. A name out of somebody's file may hold characters that control a terminal: they are spelled out."""
+    print(f"{name}: {CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(reason))}", file=sys.stderr, flush=True)
 
 
 def _of_system(error: OSError) -> str:

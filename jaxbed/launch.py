@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jaxbed import ending
 from jaxbed.grid import value
 
 Runs = dict[pathlib.Path, list[str]]  # workdir -> arguments of `jaxbed train`, the workdir's own among them
@@ -51,7 +52,7 @@ def submit(executor: Any, runs: Runs) -> None:
     try:
         for folder, job in zip(runs, jobs, strict=True):
             if error := job.exception():
-                print(f"jaxbed: {folder}: {error}", file=sys.stderr)
+                ending.tell(f"jaxbed: {folder}", error)
             check(folder, 1 if error else job.result())
     finally:
         for job in jobs:
@@ -100,7 +101,7 @@ run.checkpoint = _requeue  # where submitit looks when a job's time is over, or 
 def check(folder: pathlib.Path, code: int) -> None:
     """Ends the program where a run failed, but for one all of whose seeds became non-finite: that is a result."""
     if code and not died(folder):
-        print(f"jaxbed: the run in {folder} ended with code {code}; the same command goes on from here", file=sys.stderr)
+        ending.tell("jaxbed", f"the run in {folder} ended with code {code}; the same command goes on from here")
         sys.exit(code if code > 0 else 128 - code)
 
 
@@ -114,10 +115,10 @@ def alive(folder: pathlib.Path) -> list[bool]:
     """Of each member of a run, whether it was finite at the end of the last epoch, by its log; [] where that tells of none."""
     path, epochs = folder / "log.jsonl", []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
-        with contextlib.suppress(ValueError):  # a process was killed while it wrote
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # a process was killed while it wrote
             if (found := json.loads(line))["kind"] == "epoch":
-                epochs.append(found)
-    return epochs[-1]["alive"] if epochs else []
+                epochs.append(found["alive"])
+    return epochs[-1] if epochs else []
 
 
 def _executor(parameters: dict[str, Any], folder: pathlib.Path) -> Any:

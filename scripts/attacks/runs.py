@@ -127,7 +127,7 @@ def kept(folder: pathlib.Path, but: pathlib.Path | None = None) -> dict[str, str
             continue
         if path.suffix == ".npz":
             with np.load(path) as stored:
-                found |= {f"{name}:{key}": _digest(stored[key]) for key in stored.files if key != "checkpoint"}
+                found |= {f"{name}:{key}": _digest(stored[key]) for key in stored.files if key not in ("checkpoint", "digest")}
         else:
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     for checkpoints in () if but else sorted(folder.rglob("checkpoints")):
