@@ -120,11 +120,14 @@ class Server:
 
 @contextlib.contextmanager
 def server(folder: pathlib.Path, prefix: tuple[str, ...] = ()) -> Iterator[Server]:
+    """A server of processes that hear Ctrl-C: a shell's background processes ignore it, and so would all that they begin."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     serving = Server(folder, prefix)
     try:
         yield serving
     finally:
         serving.close()
+        signal.signal(signal.SIGINT, former)
 
 
 def environment(folder: pathlib.Path) -> dict[str, str]:
@@ -145,9 +148,8 @@ class Fresh:
         script = home / "jaxbed"
         script.write_text("import sys\nfrom jaxbed.cli import main\nsys.exit(main())\n")
         command = [sys.executable, *([str(script)] if module == JAXBED else ["-m", module]), *words]
-        kept = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen(
-            command, cwd=folder, env=environment(home), start_new_session=True, preexec_fn=_hear_control_c, **kept
+            command, cwd=folder, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         self.process = self._process.pid
 
@@ -166,11 +168,6 @@ class Fresh:
             self.send(signal.SIGKILL, group=True)
             out, err = self._process.communicate()
         return Done(self._process.returncode, out, err, 0, late)
-
-
-def _hear_control_c() -> None:
-    """A shell's background processes ignore it, and so would those that they begin."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def send(process: int, number: int, group: bool) -> None:

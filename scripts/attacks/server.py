@@ -58,7 +58,6 @@ def _tell(answers, **content) -> None:
 def _child(asked: dict, begun: int) -> None:
     """Runs the module and ends as the interpreter would."""
     os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it, and so would this one
     for number, path in enumerate((os.devnull, asked["out"], asked["err"])):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         os.dup2(file, number)
