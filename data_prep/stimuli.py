@@ -97,7 +97,7 @@ def faults(name: str, folder: pathlib.Path, published: bool = True) -> list[str]
         return []
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     matches = {path: re.fullmatch(known.pattern, path) for path in paths}
-    found = [f"{path} is no name of this set" for path, match in matches.items() if not match]
+    found = [f"{path!r} is no name of this set" for path, match in matches.items() if not match]
     numbers = collections.Counter(tuple(match.groupdict().values()) for match in matches.values() if match)
     pairs = [(shape, texture) for shape in SIXTEEN for texture in SIXTEEN] if name == "cue-conflict" else [(shape,) for shape in SIXTEEN]
     for pair in pairs:

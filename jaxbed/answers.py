@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxbed import files
+from jaxbed.stats import names
 
 ANSWERS = ("response", "seeds", "alive")
 FORMS = {"data": dict, "classes": list, "sets": dict, "training_cells": list}  # of sets.json
@@ -64,8 +65,8 @@ def _fault(content: dict) -> str:
     if not isinstance(content["data"].get("name", ""), str) or not isinstance(content["data"].get("cue"), str):
         return "name or cue of the data is no text"
     for name, facts in content["sets"].items():
-        if not name or pathlib.PurePath(name).name != name:
-            return f"set {name!r} is no name of a folder"
+        if pathlib.PurePath(name).name != name or names.fault(name):
+            return f"{name!r} is no name of a set"
         if not isinstance(facts, dict) or "role" not in facts or not all(isinstance(facts.get(text, ""), str) for text in TEXTS):
             return f"of set {name!r} {', '.join(TEXTS)} must be text"
         if not isinstance(facts.get("classes", []), list):

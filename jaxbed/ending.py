@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 STOPPED = 128 + signal.SIGINT
-MESSAGE = "jaxbed: stopped by Ctrl-C; the same command goes on"
+MESSAGE = "jaxbed: stopped; the same command goes on"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 CURE = "take fewer seeds, a smaller batch_size or a smaller network"
 
@@ -49,31 +49,35 @@ def _of_system(error: OSError) -> str:
 
 
 def process(command: Callable[[], int]) -> NoReturn:
-    """Runs a command and ends the process with its exit code: at once on a second Ctrl-C, whatever the first one waits for.
+    """Runs a command and ends the process with its exit code; after Ctrl-C or SIGTERM with 128 + the signal, when all is cleaned up.
 
-    One that arrives where Python ignores exceptions, as in a callback of its garbage collector, ends it too.
+    A second signal ends it at once, and so does one that arrives where Python ignores exceptions, as in its garbage collector.
     """
-    ignored, asked = sys.unraisablehook, False
+    ignored, asked = sys.unraisablehook, 0
 
-    def stop(*_told: Any) -> NoReturn:
+    def stop(number: int, _frame: Any) -> NoReturn:
         nonlocal asked
         if asked:
-            os._exit(STOPPED)
-        asked = True
-        raise KeyboardInterrupt
+            os._exit(asked)
+        asked = 128 + number
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(asked)
 
     def unraisable(told: Any) -> None:
-        if told.exc_type is KeyboardInterrupt:
+        if asked and told.exc_type in (KeyboardInterrupt, SystemExit):
             print(MESSAGE, file=sys.stderr, flush=True)
-            os._exit(STOPPED)
+            os._exit(asked)
         ignored(told)
 
     sys.unraisablehook = unraisable
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is to be ignored, as behind nohup
-        signal.signal(signal.SIGINT, stop)
-    code = of(command)
-    if code == STOPPED:  # at once: Python would wait for threads first
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # Ctrl-C is to be ignored behind nohup
+            signal.signal(number, stop)
+    try:
+        code = of(command)
+    except SystemExit as end:
+        code = end.code
+    if asked:  # at once: Python would wait for threads first
         sys.stdout.flush()
-        os._exit(code)
+        os._exit(asked)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done
     sys.exit(code)

@@ -1,8 +1,10 @@
 """Where separate runs are executed: here, one after another, or by a scheduler through the package submitit."""
 
 import contextlib
+import ctypes
 import functools
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -19,16 +21,17 @@ Launch = Callable[[Runs], None]  # comes back when all are done; ends the progra
 
 LAUNCHERS = ("local", "submitit")
 PAUSE_SECONDS = 0.05
+PARENT = "JAXBED_PARENT"  # number of the process that launched this one
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-@contextlib.contextmanager
-def stoppable() -> Iterator[None]:
-    """Within it SIGTERM ends the program as sys.exit does: the runs in hand are asked to stop too, and save."""
-    former = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
+def follow() -> None:
+    """Where `side_by_side` started this process: it is asked to stop when that one ends, however that happens (on Linux)."""
+    parent = os.environ.pop(PARENT, "")
+    if parent and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if parent != str(os.getppid()):  # it ended before this was asked for
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def choose(launcher: str, parameters: list[str], folder: pathlib.Path) -> Launch:
@@ -70,12 +73,12 @@ def side_by_side(commands: dict[str, list[str]], jobs: int, cwd: pathlib.Path | 
 
     Whatever ends this early asks those that run to stop and waits until they have saved their state; subprocess.run would kill them.
     """
-    waiting, running = list(commands), {}
+    waiting, running, environment = list(commands), {}, os.environ | {PARENT: str(os.getpid())}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 name = waiting.pop(0)
-                running[name] = subprocess.Popen([sys.executable, *commands[name]], cwd=cwd), time.monotonic()
+                running[name] = subprocess.Popen([sys.executable, *commands[name]], cwd=cwd, env=environment), time.monotonic()
             ended = [name for name, (process, _) in running.items() if process.poll() is not None]
             for name in ended:
                 process, begun = running.pop(name)

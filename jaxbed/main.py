@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 def main(words: list[str]) -> int:
     """Does what the words of a command line ask for; returns the exit code."""
-    from jaxbed import command_line, parallel
+    from jaxbed import command_line, launch, parallel
 
+    launch.follow()
     asked = command_line.parse(words)
     if asked is None:
         return 0

@@ -77,8 +77,7 @@ def run(argv: Sequence[str]) -> int:
     workdir = asked.workdir or given.workdir.with_name(f"{given.workdir.name}-sweep")
     stages = [grid.parse(texts, given.cfg) for texts in asked.grid]
     launcher = launch.choose(asked.launcher, asked.slurm, workdir / "submitit")
-    with launch.stoppable():
-        return sweep(Sweep(stages, asked.seeds, asked.trials, asked.criterion, workdir, launcher), given.cfg, words)
+    return sweep(Sweep(stages, asked.seeds, asked.trials, asked.criterion, workdir, launcher), given.cfg, words)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -15,7 +15,7 @@ import argparse
 import pathlib
 import sys
 
-from jaxbed import launch
+from jaxbed import ending, launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 METHODS = (
@@ -115,5 +115,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with launch.stoppable():
-        sys.exit(main())
+    ending.process(main)

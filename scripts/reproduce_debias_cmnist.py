@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from jaxbed import launch
+from jaxbed import ending, launch
 from jaxbed.stats import per_dataset, records, select
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -175,5 +175,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    with launch.stoppable():
-        sys.exit(main())
+    ending.process(main)
