@@ -406,7 +406,11 @@ def test_a_config_of_a_module_that_is_gone_is_an_error_that_names_it():
 # jaxbed
 
 
-@pytest.mark.parametrize("name, code", [("nothing", 2), ("--help", 0), ("unknown", 2)])
+def test_an_unknown_command_is_named_with_those_there_are(refusals):
+    assert_refused(refusals["unknown"], "'evaluate' is no command; there are train, eval, sweep and stats")
+
+
+@pytest.mark.parametrize("name, code", [("nothing", 2), ("--help", 0)])
 def test_usage(refusals, name, code):
     done = refusals[name]
     assert done.returncode == code and "Traceback" not in done.stderr
