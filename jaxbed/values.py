@@ -105,11 +105,18 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind in (types.UnionType, typing.Union):
         return any(_fits(value, each) for each in (inner, *rest))
     if hint in (int, float):
-        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool) and _finite(value)
     if isinstance(hint, type) and not dataclasses.is_dataclass(hint):
         return isinstance(value, hint)
     numbers = value if isinstance(value, tuple) else (value,)
-    return all(math.isfinite(number) for number in numbers if isinstance(number, float))
+    return all(_finite(number) for number in numbers if isinstance(number, float))
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def allowed(hint: Any) -> str:

@@ -90,6 +90,7 @@ def test_classes_of_a_file_are_found_again_by_its_name_unless_another_module_has
         ("optim.rule=", "optim.rule must be one of sgd, adam, as 'sgd'"),
         ("seeds=", "seeds must be a whole number, 1 to 1048576, as 3"),
         ("seeds=1e3", "seeds must be a whole number"),
+        ("seeds=" + "9" * 400, "seeds = 999"),
         ("seeds=" + "9" * 5000, "seeds must be a whole number"),
         ("optim.lr=0,1", "optim.lr must be a number, 0 or more, as 0.1"),
         ("optim.lr=True", "optim.lr must be a number"),
