@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 LARGEST = 2**31 - 1  # whole numbers of a compiled program have 32 bits
+SHOWN = 80  # characters of a value
 BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -181,7 +182,8 @@ def _entries(word: str, inner: Any) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _example(hint: Any, now: Any) -> str:
