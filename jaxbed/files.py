@@ -69,13 +69,15 @@ def replacing(path: pathlib.Path, lasting: bool = True) -> Iterator[IO[bytes]]:
 
 
 def _runs(number: str) -> bool:
-    """Whether there is a process of that number."""
+    """Whether there is a process of that number, and it has not ended."""
     try:
         os.kill(int(number), 0)
     except (ProcessLookupError, ValueError, OverflowError):
         return False
     except PermissionError:  # another user's
         return True
+    with contextlib.suppress(OSError):  # of other systems than Linux
+        return pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"  # ended, and its parent does not ask
     return True
 
 

@@ -11,6 +11,8 @@ import random
 import re
 import shutil
 import struct
+import subprocess
+import sys
 import tempfile
 import zipfile
 
@@ -84,11 +86,17 @@ def test_what_is_the_same_already_is_not_written_again(workdir):
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(workdir):
     folder, here = workdir / "responses" / "val", platform.node()
     (folder / "1.npz").unlink()
-    dead, living, elsewhere = (folder / f".1.npz.{node}-{number}.partial" for node, number in ((here, 2**22 + 1), (here, 1), ("away", 9)))
-    for path in (dead, living, elsewhere):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # until it has ended, and still has its number
+    numbers = {"dead": (here, 2**22 + 1), "living": (here, 1), "elsewhere": ("away", 9)}
+    if pathlib.Path("/proc/self/stat").is_file():
+        numbers["not awaited"] = here, ended.pid
+    paths = {name: folder / f".1.npz.{node}-{number}.partial" for name, (node, number) in numbers.items()}
+    for path in paths.values():
         path.write_bytes(b"half")
     assert cli.evaluate([str(workdir)]) == 0
-    assert [path.exists() for path in (folder / "1.npz", dead, living, elsewhere)] == [True, False, True, True]
+    ended.wait()
+    assert (folder / "1.npz").exists() and [name for name, path in paths.items() if path.exists()] == ["living", "elsewhere"]
 
 
 # Answers
