@@ -36,6 +36,11 @@ def read_answers(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
     return stored
 
 
+def write(path: pathlib.Path, content: Mapping[str, Any]) -> None:
+    """Writes what one epoch's checkpoint answered to one set, with a digest of it."""
+    files.write_arrays(path, {**content, "digest": digest(content)})
+
+
 def digest(content: Mapping[str, Any]) -> str:
     """Of everything else in a file of answers: a seed's number or an answer that was changed afterwards shows."""
     found = hashlib.sha256(f"{content['checkpoint']} {content['asked']}".encode())

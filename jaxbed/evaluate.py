@@ -275,7 +275,7 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
                 for name, response in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
                     content = {"response": response.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
                     content |= {"checkpoint": loaded.identity, "asked": part.asked[name]}
-                    written.append(threads.submit(write, part.folder / name / f"{loaded.epoch}.npz", content))
+                    written.append(threads.submit(answers.write, part.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
         try:
             file.result()
@@ -295,8 +295,3 @@ def _pass(pool: Pool, own: list[PyTree], interrupt: Interrupt) -> list[np.ndarra
         found.append([pool.answers(weights["params"], weights["stats"], block) for weights in own])
         jax.block_until_ready(found[-2:-1])  # the device answers one block while the next is read, and holds no more
     return [np.concatenate(answers, axis=1) for answers in zip(*found, strict=True)]
-
-
-def write(path: pathlib.Path, content: dict) -> None:
-    """Writes what one epoch's checkpoint answered to one set, with a digest of it."""
-    files.write_arrays(path, {**content, "digest": answers.digest(content)})

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import evaluate, lock, log, metrics, parallel, program, train, variants
+from jaxbed import answers, evaluate, lock, log, metrics, parallel, program, train, variants
 from jaxbed.checkpoint import Store
 from jaxbed.stats import main as statistics
 
@@ -648,7 +648,7 @@ def test_statistics_know_which_runs_diverged(tmp_path, capsys):
             content = dict(stored)
         label = pd.read_csv(path.parent / "images.csv")["label"].to_numpy()
         content["response"][:, :8] = label[:8]
-        evaluate.write(path, content)
+        answers.write(path, content)
     frame = metrics.scores(tmp_path)
     status = frame.groupby(["run", "epoch"])["status"].unique().map(list)
     expected = {(run, epoch): ["diverged" if run == 6 and epoch > 1 else "ok"] for run in (5, 6, 7) for epoch in (1, 2, 3)}
@@ -672,7 +672,7 @@ def test_answers_that_name_neither_cue_leave_the_run_usable(folders, tmp_path, c
         with np.load(path) as stored:
             content = dict(stored)
         content["response"][:] = -1
-        evaluate.write(path, content)
+        answers.write(path, content)
     frame = metrics.scores(workdir)
     assert (frame.loc[(frame["metric"] == "accuracy") & (frame["epoch"] == 1), "value"] == 0).all()
     assert statistics.main([str(workdir)]) == 0, capsys.readouterr().err
