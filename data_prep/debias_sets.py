@@ -29,9 +29,9 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import ending, files
 from jaxbed.data import bar as bar_set
 from jaxbed.data import biased_pictures
+from jaxbed.system import ending, files
 
 COLUMNS = ("img_filename", "y", "split", "bias")
 TRAIN, VAL, TEST = range(3)

@@ -25,8 +25,8 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import ending, files
 from jaxbed.data import decode, pictures, records
+from jaxbed.system import ending, files
 
 opened = functools.cache(pictures.open_bytes)  # once in every process
 

@@ -32,8 +32,9 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import decisions, ending, files
 from jaxbed.data import decode, pictures, records
+from jaxbed.evaluation import decisions
+from jaxbed.system import ending, files
 
 URL = "https://github.com/bethgelab/model-vs-human/releases/download/v0.1/{}.tar.gz"
 ATTEMPTS = 5  # in a row that bring nothing

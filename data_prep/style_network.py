@@ -32,9 +32,9 @@ from flax import traverse_util
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed import ending, files
 from jaxbed.data import pictures, shapes, stream
 from jaxbed.models import style, style_network, torch_files
+from jaxbed.system import ending, files
 
 PyTree = Any
 SIDE_PX = {"shapes": 32}  # of training squares; of all others 256

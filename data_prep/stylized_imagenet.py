@@ -35,9 +35,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import paintings
 from data_prep.paintings import REPORT_S, SEED, SIDE, UNREADABLE, draw
-from jaxbed import ending, files
 from jaxbed.data import decode, pictures, records, stream
 from jaxbed.data.stream import Images
+from jaxbed.system import ending, files
 
 PUBLISHED = {"styles": 79_395, "val": 50_000, "train": 1_281_167, "seed": SEED, "alpha": 1.0, "width": 64, "stages": 4}
 VERIFIED = 16  # pictures that --verify makes again

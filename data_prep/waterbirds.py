@@ -31,8 +31,8 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import debias_sets
-from jaxbed import ending, files
 from jaxbed.data import biased_pictures
+from jaxbed.system import ending, files
 
 WATER = (  # seabirds, then waterfowl
     "albatross auklet cormorant frigatebird fulmar gull jaeger kittiwake pelican puffin tern "

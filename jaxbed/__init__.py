@@ -1,3 +1,26 @@
-"""jaxbed: train debiasing methods with many seeds at once, and say what is really better."""
+"""jaxbed: train debiasing methods with many seeds at once, and say with sound statistics what is really better.
+
+    python -m jaxbed.main --config=configs/sagnet.py    train, evaluate every epoch on every set, print the scores
+    jaxbed train | eval | sweep | stats                 the same and its parts, see `cli`
+
+main, cli, command_line   the commands, and what their words mean
+config, values            what a run is made of, and what its fields can hold
+settings                  in which settings two saved runs differ; without JAX
+method                    what a method is: three pure functions for one seed and one batch
+optim                     optimizers and schedules
+parallel                  seeds and devices: alone knows how many there are of either
+
+methods/                  one file a method; parts/: losses, relative difficulty, groups, partners to mix with
+models/                   networks, their layers, readers and converters of published weights
+data/                     data sets, streams, augmentation
+training/                 the loop (train), compiled steps (program), checkpoints, runs that come first (before, throwaway), pretrained
+                          weights (initial), members of an array (variants), signals, lock, log, random keys
+evaluation/               answers of every epoch's checkpoint (evaluate), their files, decision rules, metrics
+tuning/                   grids of settings (sweep), and how separate runs are launched
+stats/                    from scores to what may be claimed; has an index of its own
+system/                   files, memory, caches, and how a process ends
+
+What a run leaves is read by the next program as files: checkpoints by evaluation, answers by statistics, which never imports JAX.
+"""
 
 __version__ = "0.1.0"

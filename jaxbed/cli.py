@@ -6,7 +6,7 @@ import pathlib
 import sys
 from typing import NoReturn
 
-from jaxbed import ending
+from jaxbed.system import ending
 
 USAGE = """usage: jaxbed COMMAND ...
 
@@ -28,7 +28,7 @@ def main() -> int:
     if command == "eval":
         return evaluate(rest)
     if command == "sweep":
-        from jaxbed import sweep
+        from jaxbed.tuning import sweep
 
         return sweep.main(rest)
     if command == "stats":
@@ -57,8 +57,10 @@ def _evaluate(argv: list[str]) -> int:
     own = "module of your own that the run's classes are from; it is imported, and found on the Python path. May be repeated"
     parser.add_argument("--allow-module", action="append", default=[], metavar="NAME", help=own)
     arguments = parser.parse_args(argv)
-    from jaxbed import config, evaluate, parallel, variants
-    from jaxbed.log import Log
+    from jaxbed import config, parallel
+    from jaxbed.evaluation import evaluate
+    from jaxbed.training import variants
+    from jaxbed.training.log import Log
 
     parallel.keep_compilations()
     cfg = config.load(arguments.workdir, arguments.allow_module)

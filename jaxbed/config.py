@@ -13,11 +13,12 @@ import shlex
 from collections.abc import Collection, Iterator
 from typing import Annotated, Any, ClassVar
 
-from jaxbed import files, values
+from jaxbed import values
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, differences, free
 from jaxbed.stats import names
+from jaxbed.system import files
 from jaxbed.values import Count, NotNegative, Range, Whole
 
 CURE = "restore it, or take another workdir"

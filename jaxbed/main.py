@@ -6,7 +6,7 @@ python -m jaxbed.main --config=configs/sagnet.py [--workdir=DIR] [--config.seeds
 import sys
 from typing import TYPE_CHECKING
 
-from jaxbed import ending
+from jaxbed.system import ending
 
 if TYPE_CHECKING:
     import pathlib
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def main(words: list[str]) -> int:
     """Does what the words of a command line ask for; returns the exit code."""
-    from jaxbed import command_line, launch, parallel
+    from jaxbed import command_line, parallel
+    from jaxbed.tuning import launch
 
     launch.follow()
     asked = command_line.parse(words)
@@ -28,8 +29,11 @@ def main(words: list[str]) -> int:
 
 def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
-    from jaxbed import config, evaluate, launch, lock, parallel, throwaway, train, variants
-    from jaxbed.log import Log
+    from jaxbed import config, parallel
+    from jaxbed.evaluation import evaluate
+    from jaxbed.training import lock, throwaway, train, variants
+    from jaxbed.training.log import Log
+    from jaxbed.tuning import launch
 
     parallel.keep_compilations()
     config.check(cfg)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxbed import losses
+from jaxbed.methods.parts import losses
 
 PyTree = Any
 Batch = dict[str, jax.Array]

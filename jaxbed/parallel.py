@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxbed import cache, memory
+from jaxbed.system import cache, memory
 from jaxbed.values import Whole
 
 PyTree = Any

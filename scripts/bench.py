@@ -34,7 +34,8 @@ sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent)]
 import jax  # noqa: E402
 from peers import cases, process  # noqa: E402
 
-from jaxbed import log, parallel  # noqa: E402
+from jaxbed import parallel  # noqa: E402
+from jaxbed.training import log  # noqa: E402
 
 
 class Arm(NamedTuple):

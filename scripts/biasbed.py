@@ -15,7 +15,8 @@ import argparse
 import pathlib
 import sys
 
-from jaxbed import ending, launch
+from jaxbed.system import ending
+from jaxbed.tuning import launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 METHODS = (

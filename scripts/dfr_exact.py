@@ -12,11 +12,13 @@ import pathlib
 import jax
 import numpy as np
 
-from jaxbed import config, evaluate, program, train, variants
-from jaxbed.groups import Groups
-from jaxbed.log import Log
+from jaxbed import config
+from jaxbed.evaluation import evaluate
 from jaxbed.method import apply_net
+from jaxbed.methods.parts.groups import Groups
 from jaxbed.models import features
+from jaxbed.training import program, train, variants
+from jaxbed.training.log import Log
 
 SUBSETS = 20  # of the authors' average
 STEPS = 4000

@@ -27,8 +27,9 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from jaxbed import ending, launch
 from jaxbed.stats import per_dataset, records, select
+from jaxbed.system import ending
+from jaxbed.tuning import launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RATIOS = ("0.5", "1", "2", "5", "20")

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tiny
 
-from jaxbed import log, parallel, program, train, variants
+from jaxbed import parallel
 from jaxbed.optim import Optim
+from jaxbed.training import log, program, train, variants
 
 SEEDS = 4
 # Style statistics of the tiny net's 2x2 maps divide by deviations near 0: rounding of the first update grows a thousandfold in the second.

@@ -11,13 +11,15 @@ import pytest
 import scipy.stats
 import tiny
 
-from jaxbed import before, cli, config, evaluate, program, throwaway, train, variants
+from jaxbed import cli, config
 from jaxbed.data import shapes, stream
 from jaxbed.data import source as sources
 from jaxbed.data.source import Part, Weighted
-from jaxbed.log import Log
+from jaxbed.evaluation import evaluate
 from jaxbed.method import Method, Sampling, State
 from jaxbed.methods import biasensemble, dfr, erm, jtt, softcon
+from jaxbed.training import before, program, throwaway, train, variants
+from jaxbed.training.log import Log
 
 # Of an image's 16 classes, networks of one epoch give its own a probability around 1/16, so that some images pass and some do not
 ENSEMBLE = biasensemble.Config(networks=3, agreement=2, epochs_before=1, confidence=0.065)

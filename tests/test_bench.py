@@ -17,7 +17,7 @@ import bench
 import bench_conv
 from peers import cases, process
 
-from jaxbed import pairs
+from jaxbed.methods.parts import pairs
 
 SMALL = ["--small", "--blocks", "3", "--steps", "2", "--peer", "none"]
 

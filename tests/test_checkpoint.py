@@ -16,8 +16,8 @@ import tiny
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxbed import train
-from jaxbed.checkpoint import Store
+from jaxbed.training import train
+from jaxbed.training.checkpoint import Store
 
 MESHES = [(1, 1), (2, 1), (1, 2), (2, 2)]  # rows of seeds x devices a row
 LIST = "the list"

@@ -6,7 +6,8 @@ import sys
 import pytest
 from commands import ROOT
 
-from jaxbed import command_line, config, values, variants
+from jaxbed import command_line, config, values
+from jaxbed.training import variants
 
 AUGMENTED = ("flip", "erase", "brightness", "contrast", "saturation", "hue", "centre_frac")
 ERM = f"--config={ROOT}/configs/erm.py"

@@ -15,10 +15,12 @@ import tiny
 from PIL import Image
 
 from configs import common, published
-from jaxbed import command_line, config, decisions, keys, log, parallel, values, variants
+from jaxbed import command_line, config, parallel, values
 from jaxbed.data import bar, bffhq, biased_pictures, colored_mnist, corrupted_cifar10, held_out, imagenet, noise, shapes, waterbirds
+from jaxbed.evaluation import decisions
 from jaxbed.methods import lff
 from jaxbed.models import efficientnet, mlp, simple_conv, style_network
+from jaxbed.training import keys, log, variants
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set

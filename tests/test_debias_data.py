@@ -21,11 +21,11 @@ from scipy import ndimage
 
 from data_prep import debias_sets
 from data_prep import waterbirds as synthesis
-from jaxbed import log, variants
 from jaxbed.data import bar, bffhq, biased_pictures, corrupted_cifar10, corruptions, shapes, waterbirds
 from jaxbed.data.held_out import pick
 from jaxbed.data.source import cells
 from jaxbed.data.split import Split
+from jaxbed.training import log, variants
 
 PERCENTS = biased_pictures.PERCENTS
 SMALL = {"side_px": 8, "threads": 1}

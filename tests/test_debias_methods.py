@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbed import losses
 from jaxbed.method import Info, apply_net, init_net, scalars
 from jaxbed.methods import end, erm, hex, lnl, rebias
+from jaxbed.methods.parts import losses
 from jaxbed.models import efficientnet, features, mlp, resnet, simple_conv
 from jaxbed.optim import Optim
 

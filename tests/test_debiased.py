@@ -12,11 +12,13 @@ import tiny
 from flax import traverse_util
 from jax.extend.core import jaxprs_in_params
 
-from jaxbed import initial, losses, method, pairs, parallel, program, train
+from jaxbed import method, parallel
 from jaxbed.method import Info, apply_net
 from jaxbed.methods import debiased, erm
+from jaxbed.methods.parts import losses, pairs
 from jaxbed.models import convert, resnet, style, style_network
 from jaxbed.optim import Optim
+from jaxbed.training import initial, program, train
 
 STYLE = style_network.Config("random", width=4, stages=2)
 PAPER = debiased.Config(style=STYLE, grid="full")

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbed import difficulty, losses, pairs
 from jaxbed.method import Info
 from jaxbed.methods import disent
+from jaxbed.methods.parts import difficulty, losses, pairs
 from jaxbed.models import mlp
 from jaxbed.optim import Optim
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from configs import efficientnet_lite0
-from jaxbed import config, decisions
+from jaxbed import config
 from jaxbed.data import augment, imagenet
+from jaxbed.evaluation import decisions
 from jaxbed.method import apply_net, init_net
 from jaxbed.models import efficientnet, torch_files
 

@@ -11,7 +11,9 @@ import pytest
 import tiny
 from commands import ROOT
 
-from jaxbed import checkpoint, ending, main, train
+from jaxbed import main
+from jaxbed.system import ending
+from jaxbed.training import checkpoint, train
 
 CURE = "take fewer seeds, a smaller batch_size or a smaller network"
 
@@ -52,7 +54,7 @@ def test_a_fault_of_the_program_keeps_its_traceback(error):
         ending.of(command)
 
 
-SEND = "import gc, os, signal, sys, time; from jaxbed import ending; send = lambda: os.kill(os.getpid(), signal.SIGINT); "
+SEND = "import gc, os, signal, sys, time; from jaxbed.system import ending; send = lambda: os.kill(os.getpid(), signal.SIGINT); "
 WAIT = "time.sleep(60)"
 PROCESSES = {
     "while it works": f"{SEND}ending.process(lambda: (send(), {WAIT}))",

@@ -14,10 +14,12 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import config, decisions, evaluate, lock, metrics, parallel, train, variants
+from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, cells
 from jaxbed.data.split import Split
-from jaxbed.log import Log
+from jaxbed.evaluation import decisions, evaluate, metrics
+from jaxbed.training import lock, train, variants
+from jaxbed.training.log import Log
 
 CONFIG = tiny.mlp_config(optim=tiny.Optim(rule="adam", lr=0.05))  # large steps, so that answers vary
 EPOCHS = (1, 2)

@@ -22,9 +22,11 @@ import pytest
 import tiny
 from commands import JAXBED, assert_refused, command
 
-from jaxbed import answers, cache, cli, config, files, main, metrics
+from jaxbed import cli, config, main
+from jaxbed.evaluation import answers, metrics
 from jaxbed.stats import main as statistics
 from jaxbed.stats import tables
+from jaxbed.system import cache, files
 
 SETS = ("val", "edge")
 CFG = tiny.mlp_config(eval=config.Eval(sets=SETS))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbed import difficulty, losses
+from jaxbed.methods.parts import difficulty, losses
 from jaxbed.models import style
 
 

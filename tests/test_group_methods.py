@@ -10,9 +10,9 @@ import pytest
 import scipy.stats
 import tiny
 
-from jaxbed.groups import Groups
 from jaxbed.method import Info
 from jaxbed.methods import balance, dfr, end, erm, groupdro, lisa, lnl
+from jaxbed.methods.parts.groups import Groups
 from jaxbed.models import mlp
 from jaxbed.optim import Optim
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tiny
 
-from jaxbed import before, config, main, variants
+from jaxbed import config, main
 from jaxbed.data import colored_mnist, held_out
 from jaxbed.data.split import Split
 from jaxbed.data.stream import Images
 from jaxbed.methods import dfr
+from jaxbed.training import before, variants
 
 WHOLE = dataclasses.replace(tiny.DATA, val_images=64, texture_correlation=0.5)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxbed import decisions, variants
 from jaxbed.data import imagenet, imagenet_classes
-from jaxbed.log import Log
+from jaxbed.evaluation import decisions
+from jaxbed.training import variants
+from jaxbed.training.log import Log
 
 WNIDS = imagenet_classes.WNIDS
 SIXTEEN = tuple(decisions.SIXTEEN)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tiny
 
-from jaxbed import train
 from jaxbed.method import Info
 from jaxbed.methods import erm, infodrop
 from jaxbed.models import mlp, resnet
+from jaxbed.training import train
 
 TOY = jnp.array([[0, 0, 0], [0, 0, 1], [0, 1, 1]], jnp.float32)[None, :, :, None]
 OFFSETS = jnp.array([[0, 1], [1, 0]])

@@ -8,12 +8,13 @@ import pytest
 import tiny
 from safetensors.numpy import load_file, save_file
 
-from jaxbed import before, config, main, parallel, train, variants
+from jaxbed import config, main, parallel
 from jaxbed.data import shapes
-from jaxbed.log import Log
 from jaxbed.models import convert, mlp, resnet
 from jaxbed.optim import Optim
-from jaxbed.program import snapshot
+from jaxbed.training import before, train, variants
+from jaxbed.training.log import Log
+from jaxbed.training.program import snapshot
 
 SMALL = shapes.Config(train_images=32, val_images=16, test_images=16)
 

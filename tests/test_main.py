@@ -19,7 +19,10 @@ import pytest
 import tiny
 from commands import JAXBED, ROOT, TRAIN, assert_refused, command, options
 
-from jaxbed import cli, command_line, config, evaluate, launch, lock, log, main, metrics, parallel, train, variants
+from jaxbed import cli, command_line, config, main, parallel
+from jaxbed.evaluation import evaluate, metrics
+from jaxbed.training import lock, log, train, variants
+from jaxbed.tuning import launch
 
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
 ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
@@ -63,7 +66,7 @@ def get_config():
 STOPPED = f"""
 import os
 
-from jaxbed import train
+from jaxbed.training import train
 {CONFIG}
 
 def feeds_from(*arguments, real=train.feeds_from):

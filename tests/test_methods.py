@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tiny
 
-from jaxbed import train, variants
 from jaxbed.method import Info
-from jaxbed.program import hparams_of
+from jaxbed.training import train, variants
+from jaxbed.training.program import hparams_of
 
 STEPS = 32
 # are trained on an MLP, which compiles in a fraction of the time

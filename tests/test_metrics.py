@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed import decisions, metrics
-from jaxbed.metrics import ac_score, measure, scores
+from jaxbed.evaluation import decisions, metrics
+from jaxbed.evaluation.metrics import ac_score, measure, scores
 
 LABEL = np.array([0, 0, 0, 0, 1, 1, 1, 2])
 CUE = np.array([0, 0, 1, 2, 1, 0, 0, 2])
@@ -339,7 +339,7 @@ def test_damaged_answers_are_named_with_the_cure(tmp_path, left_bytes):
 
 def test_scores_do_not_import_jax(tmp_path):
     code = (
-        "import sys; from jaxbed import metrics; frame = metrics.scores(sys.argv[1]); assert len(frame) == 72, len(frame); "
+        "import sys; from jaxbed.evaluation import metrics; frame = metrics.scores(sys.argv[1]); assert len(frame) == 72, len(frame); "
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}))"
     )
     root = pathlib.Path(__file__).resolve().parents[1]

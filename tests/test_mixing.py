@@ -10,9 +10,9 @@ import pytest
 import scipy.stats
 import tiny
 
-from jaxbed import pairs
 from jaxbed.method import Info, apply_net, init_net
 from jaxbed.methods import dsu, efdmix, erm, mixing, mixstyle, rsc
+from jaxbed.methods.parts import pairs
 from jaxbed.models import mlp, resnet, style
 from jaxbed.models.norm import BatchNorm
 

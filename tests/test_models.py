@@ -12,7 +12,7 @@ import pytest
 import tiny
 from jax import lax
 
-from jaxbed import parallel, train
+from jaxbed import parallel
 from jaxbed.method import apply_net, init_net
 from jaxbed.methods import erm, padain, sagnet
 from jaxbed.models import conv as conv_module
@@ -20,6 +20,7 @@ from jaxbed.models import mlp, resnet, simple_conv, style
 from jaxbed.models.conv import LAYOUT, conv
 from jaxbed.models.norm import BatchNorm
 from jaxbed.models.pool import max_pool
+from jaxbed.training import train
 
 
 def shapes_of(net, side_px=64, channels=3):

@@ -14,9 +14,9 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import dfr_exact
 
-from jaxbed import losses
 from jaxbed.method import Info
 from jaxbed.methods import biasensemble, dfr, disent, erm, jtt, lff, rebias, softcon
+from jaxbed.methods.parts import losses
 from jaxbed.models import features, mlp, simple_conv
 from jaxbed.optim import Optim
 

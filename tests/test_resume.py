@@ -18,9 +18,11 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import answers, evaluate, lock, log, metrics, parallel, program, train, variants
-from jaxbed.checkpoint import Store
+from jaxbed import parallel
+from jaxbed.evaluation import answers, evaluate, metrics
 from jaxbed.stats import main as statistics
+from jaxbed.training import lock, log, program, train, variants
+from jaxbed.training.checkpoint import Store
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STEPS = 4  # an epoch
@@ -427,7 +429,8 @@ import os
 import signal
 import time
 
-from jaxbed import config, train
+from jaxbed import config
+from jaxbed.training import train
 from jaxbed.data import shapes
 from jaxbed.methods import lff
 from jaxbed.models import mlp

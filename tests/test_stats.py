@@ -333,12 +333,12 @@ def test_csv_layouts(tmp_path):
 
 
 def workdirs(tmp_path, monkeypatch, frames: dict[str, pd.DataFrame]) -> list[str]:
-    fake = types.ModuleType("jaxbed.metrics")
+    fake = types.ModuleType("jaxbed.evaluation.metrics")
     fake.scores = lambda path: frames[path.name]
     fake.confusions = lambda path, chosen: chosen.loc[
         chosen["algorithm"].isin(frames[Path(path).name]["algorithm"]), ["algorithm", "run", "dataset", "epoch"]
     ]
-    monkeypatch.setitem(sys.modules, "jaxbed.metrics", fake)
+    monkeypatch.setitem(sys.modules, "jaxbed.evaluation.metrics", fake)
     monkeypatch.setattr(jaxbed, "metrics", fake, raising=False)
     for name in frames:
         (tmp_path / name).mkdir()

@@ -12,11 +12,13 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import config, metrics, variants
+from jaxbed import config
 from jaxbed.data import colored_mnist
+from jaxbed.evaluation import metrics
 from jaxbed.methods import lff
 from jaxbed.models import mlp
 from jaxbed.stats import main, records, trained_on
+from jaxbed.training import variants
 
 FACTS = {"name": "colored_mnist", "cue": "colour", "conflicting_percent": 1.0, "data_seed": 0}
 

@@ -7,9 +7,9 @@ import optax
 import pytest
 import tiny
 
-from jaxbed import losses
 from jaxbed.method import Info, apply_net
 from jaxbed.methods import lff, sagnet
+from jaxbed.methods.parts import losses
 from jaxbed.models import mlp, resnet, style
 
 INFO = Info(classes=5, train_size=12, steps_per_epoch=1, epochs=1)

@@ -17,11 +17,13 @@ import simplejpeg
 import tiny
 from PIL import Image, PngImagePlugin
 
-from jaxbed import evaluate, parallel, train, variants
+from jaxbed import parallel
 from jaxbed.data import biased_pictures, decode, pictures, records, shapes, source, stream
 from jaxbed.data.pictures import Size
 from jaxbed.data.source import Part
-from jaxbed.log import Log
+from jaxbed.evaluation import evaluate
+from jaxbed.training import train, variants
+from jaxbed.training.log import Log
 
 RNG = np.random.default_rng(0)
 
@@ -802,7 +804,7 @@ def test_several_epochs_answer_in_one_pass(tmp_path, monkeypatch):
 def test_streams_cannot_have_variants_with_other_images():
     cfg = tiny.mlp_config(data=Streamed(**SHAPES), sweep=("data.seed=0,1",))
     with pytest.raises(ValueError, match="is streamed, and variants with training sets of their own must be runs of their own"):
-        from jaxbed.program import assemble
+        from jaxbed.training.program import assemble
 
         found = variants.open_all(cfg)
         assemble(cfg, found, parallel.Seeds(cfg.seeds, 0, cfg.mesh, len(found)))

@@ -13,7 +13,10 @@ import pytest
 import tiny
 from test_main import command
 
-from jaxbed import cli, command_line, config, ending, grid, launch, lock, main, sweep
+from jaxbed import cli, command_line, config, main
+from jaxbed.system import ending
+from jaxbed.training import lock
+from jaxbed.tuning import grid, launch, sweep
 
 TESTS = pathlib.Path(__file__).parent
 CONFIG = """

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import tiny
 
-from jaxbed import config, evaluate, metrics, parallel, train, variants
-from jaxbed.log import Log
+from jaxbed import config, parallel
+from jaxbed.evaluation import evaluate, metrics
+from jaxbed.training import train, variants
+from jaxbed.training.log import Log
 
 SWEEP = ("data.texture_correlation=0.95,0.25", "optim.lr=0.01,0.003")
 NAMES = [f"texture_correlation={t},lr={lr}" for t in (0.95, 0.25) for lr in (0.01, 0.003)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxbed import before, config, parallel, throwaway, variants
+from jaxbed import config, parallel
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
 from jaxbed.methods import (
@@ -35,7 +35,8 @@ from jaxbed.methods import (
 )
 from jaxbed.models import mlp, resnet, style_network
 from jaxbed.optim import Optim
-from jaxbed.program import Program, assemble
+from jaxbed.training import before, throwaway, variants
+from jaxbed.training.program import Program, assemble
 
 METHODS = {
     "erm": erm.Config(),

@@ -19,10 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import files, values
+from jaxbed import values
 from jaxbed.data import biased_pictures, decode
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
+from jaxbed.system import files
 from jaxbed.values import OneOf, Whole
 
 COLOURS = np.array(  # mean foreground colour of each digit, RGB in [0, 1]

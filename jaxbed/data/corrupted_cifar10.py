@@ -23,12 +23,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from jaxbed import files, pickles, values
+from jaxbed import values
 from jaxbed.data import biased_pictures, corruptions
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.source import Source
 from jaxbed.data.split import Split
 from jaxbed.stats import names
+from jaxbed.system import files, pickles
 from jaxbed.values import Whole
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -23,13 +23,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from jaxbed import decisions, values
+from jaxbed import values
 from jaxbed.data import augment, imagenet_classes, pictures
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.pictures import Pictures, Size
 from jaxbed.data.source import EvaluationSet, Part, Source
 from jaxbed.data.split import Split
 from jaxbed.data.stream import Corrupt, Images
+from jaxbed.evaluation import decisions
 from jaxbed.values import Count, NotNegative, Positive, Whole
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -12,9 +12,9 @@ import unicodedata
 
 import numpy as np
 
-from jaxbed import decisions
 from jaxbed.data import pictures, tables
 from jaxbed.data.pictures import Pictures
+from jaxbed.evaluation import decisions
 
 WNIDS = tuple(
     f"n{number}"

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import numpy as np
 
-from jaxbed import memory
 from jaxbed.data import augment
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
+from jaxbed.system import memory
 from jaxbed.values import Count, Range, Whole
 
 

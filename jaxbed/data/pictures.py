@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxbed import cache
 from jaxbed.data import decode, records, stream
 from jaxbed.data.stream import Images
-from jaxbed.files import read_arrays, write_arrays
+from jaxbed.system import cache
+from jaxbed.system.files import read_arrays, write_arrays
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 COMPANIONS = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".html", ".yaml", ".npz", ".npy", ".mat", ".pdf", ".py", ".db")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxbed import files
+from jaxbed.system import files
 
 FORMATS = ("jpeg", "uint8")
 FIELDS = {"format": str, "side_px": int, "count": int, "sha256": dict}  # of a manifest

@@ -17,13 +17,13 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from jaxbed import memory
 from jaxbed.data import augment
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.shape_outlines import SHAPES, measure_distance
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 from jaxbed.data.textures import TEXTURES, draw_noise, weave
+from jaxbed.system import memory
 from jaxbed.values import LARGEST, Range, Whole
 
 __all__ = ["SETS", "SHAPES", "TEXTURES", "Config", "draw"]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxbed import keys
 from jaxbed.data.split import Split
+from jaxbed.training import keys
 
 ROLES = ("val", "test", "ood")
 MANY_CLASSES = 50  # whose counts no terminal shows

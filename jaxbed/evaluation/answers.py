@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxbed import files
 from jaxbed.stats import names
+from jaxbed.system import files
 
 ANSWERS = ("response", "seeds", "alive")
 FORMS = {"data": dict, "classes": list, "sets": dict, "training_cells": list}  # of sets.json

@@ -27,14 +27,18 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from jaxbed import answers, before, config, decisions, files, launch, lock, metrics, parallel, train
+from jaxbed import config, parallel
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source, cells
-from jaxbed.interrupt import Interrupt
-from jaxbed.log import Log
-from jaxbed.program import Program, snapshot
+from jaxbed.evaluation import answers, decisions, metrics
 from jaxbed.stats import tables
-from jaxbed.variants import Variant
+from jaxbed.system import files
+from jaxbed.training import before, lock, train
+from jaxbed.training.interrupt import Interrupt
+from jaxbed.training.log import Log
+from jaxbed.training.program import Program, snapshot
+from jaxbed.training.variants import Variant
+from jaxbed.tuning import launch
 
 PyTree = Any
 THREADS = 8  # that load checkpoints, and compress and write answers

@@ -31,9 +31,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from jaxbed import files
-from jaxbed.answers import ANSWERS, read_answers, read_sets
+from jaxbed.evaluation.answers import ANSWERS, read_answers, read_sets
 from jaxbed.stats import delimited, names, numbers
+from jaxbed.system import files
 
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
 

@@ -13,15 +13,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbed import losses
-from jaxbed.groups import Groups, Kind, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
+from jaxbed.methods.parts import losses
+from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
 from jaxbed.optim import Optim
 
 
 @dataclasses.dataclass
 class Resample:
-    groups: Kind = "aligned"  # see `jaxbed.groups`
+    groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`
 
     @property
     def reads_bias(self) -> bool | str:
@@ -34,7 +34,7 @@ class Resample:
 
 @dataclasses.dataclass
 class Reweight:
-    groups: Kind = "aligned"  # see `jaxbed.groups`
+    groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`
 
     @property
     def reads_bias(self) -> bool | str:

@@ -18,12 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import losses
-from jaxbed.before import Before
 from jaxbed.config import Train
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import lff
+from jaxbed.methods.parts import losses
 from jaxbed.optim import Optim
+from jaxbed.training.before import Before
 from jaxbed.values import Count, ShareBelowOne
 
 

@@ -32,8 +32,8 @@ import optax
 from flax import traverse_util
 from jax import lax
 
-from jaxbed import losses, pairs
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
+from jaxbed.methods.parts import losses, pairs
 from jaxbed.models import resnet, style, style_network
 from jaxbed.optim import Optim
 from jaxbed.values import Share

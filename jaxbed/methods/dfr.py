@@ -23,17 +23,18 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxbed import initial, losses
 from jaxbed import optim as optimizers
-from jaxbed.before import Before
 from jaxbed.config import Train
-from jaxbed.groups import Groups, Kind, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import erm
+from jaxbed.methods.parts import losses
+from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.optim import Optim
+from jaxbed.training import initial
+from jaxbed.training.before import Before
 from jaxbed.values import NotNegative, Whole
 
 
@@ -41,7 +42,7 @@ from jaxbed.values import NotNegative, Whole
 class Config:
     epochs_before: Whole = 0  # of ERM; 0: as many as the run's own
     l1: NotNegative = 0.01  # penalty on the new head's weights
-    groups: Kind = "aligned"  # see `jaxbed.groups`
+    groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`
 
     @property
     def reads_bias(self) -> bool | str:

@@ -1,7 +1,7 @@
 """DisEnt: Lee, Kim, Lee, Lee, Choo, "Learning Debiased Representation via Disentangled Feature Augmentation" (2021).
 
 Two encoders of one shape, E_i (intrinsic) and E_b (bias), and two linear heads on both features together, C_i and C_b; each head trains its
-own encoder only. With the weights W of `jaxbed.difficulty`, c_i and c_b being the heads' cross-entropies:
+own encoder only. With the weights W of `jaxbed.methods.parts.difficulty`, c_i and c_b being the heads' cross-entropies:
 
     L = mean W·c_i + λ·mean GCE(C_b) + on·λ_swap·(mean W·c_i' + λ_swap_b·mean GCE(C_b'; the other's label))
 
@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbed import difficulty, losses, pairs
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.methods.parts import difficulty, losses, pairs
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim

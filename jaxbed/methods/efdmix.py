@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxbed import pairs
 from jaxbed.method import Info, Method, from_net
+from jaxbed.methods.parts import pairs
+from jaxbed.methods.parts.pairs import Pairing
 from jaxbed.models import resnet
 from jaxbed.optim import Optim
-from jaxbed.pairs import Pairing
 from jaxbed.values import Positive, Share, Stage
 
 

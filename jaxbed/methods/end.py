@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss
+from jaxbed.methods.parts import losses
 from jaxbed.models import features
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import losses
-from jaxbed.groups import Groups, Kind, reads_bias
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
+from jaxbed.methods.parts import losses
+from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative
 
@@ -32,7 +32,7 @@ from jaxbed.values import NotNegative
 class Config:
     eta: NotNegative = 0.01  # step size of log q; SubpopBench searches 0.001 to 0.1
     adjustment: NotNegative = 0.0  # C; the paper searches 0 to 5
-    groups: Kind = "aligned"  # see `jaxbed.groups`
+    groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`
     balanced: bool = True  # batches are drawn from all groups alike
 
     @property

@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.methods.parts import losses
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from jaxbed.before import Before
 from jaxbed.config import Train
 from jaxbed.method import Info, Method, PyTree, Sampling, apply_net
 from jaxbed.methods import erm
 from jaxbed.optim import Optim
+from jaxbed.training.before import Before
 from jaxbed.values import Count, NotNegative
 
 

@@ -1,7 +1,7 @@
 """LfF: Nam, Cha, Ahn, Lee, Shin, "Learning from Failure: De-biasing Classifier from Biased Classifier" (2020).
 
 Two networks of one shape. f_B is trained by the surrogate of generalised cross-entropy and so on what is easy; f_D by
-cross-entropy weighted with the relative difficulty of each sample, w = e_B / (e_B + e_D) (`jaxbed.difficulty`).
+cross-entropy weighted with the relative difficulty of each sample, w = e_B / (e_B + e_D) (`jaxbed.methods.parts.difficulty`).
 
 Differs from the authors' code: both class maxima have 1e-8 added (there 0/0 gives NaN once all losses of a class are exactly
 0); both networks are trained whole (their ResNets are frozen but for the last layer). As there, and unlike the paper's
@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import jax
 
-from jaxbed import difficulty, losses
-from jaxbed.difficulty import NETS
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.methods.parts import difficulty, losses
+from jaxbed.methods.parts.difficulty import NETS
 from jaxbed.optim import Optim
 from jaxbed.values import ShareBelowOne
 

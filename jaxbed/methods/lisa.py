@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbed import losses, pairs
-from jaxbed.groups import Groups, Kind
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
+from jaxbed.methods.parts import losses, pairs
+from jaxbed.methods.parts.groups import Groups, Kind
 from jaxbed.optim import Optim
 from jaxbed.values import Positive, Share
 
@@ -31,7 +31,7 @@ class Config:
 
     p_sel: Share = 0.5  # probability of mixing within a label, per step; else within a bias
     alpha: Positive = 2.0  # of Beta(alpha, alpha)
-    groups: Kind = "aligned"  # see `jaxbed.groups`; for the drawing of batches alone
+    groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`; for the drawing of batches alone
     balanced: bool = True  # batches are drawn from all groups alike
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:

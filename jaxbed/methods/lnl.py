@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
+from jaxbed.methods.parts import losses
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim

@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbed import losses, pairs
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
+from jaxbed.methods.parts import losses, pairs
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative, Positive, Share
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import jax
 
-from jaxbed import pairs
 from jaxbed.method import Info, Method, PyTree, from_net
+from jaxbed.methods.parts import pairs
 from jaxbed.models import resnet, style
 from jaxbed.optim import Optim
 from jaxbed.values import Share

@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
+from jaxbed.methods.parts import losses
 from jaxbed.models import features, resnet, simple_conv
 from jaxbed.models.conv import Conv
 from jaxbed.optim import Optim

@@ -28,8 +28,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxbed import losses
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.methods.parts import losses
 from jaxbed.models import resnet
 from jaxbed.optim import Optim
 from jaxbed.values import Share

@@ -26,8 +26,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxbed import losses, pairs
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
+from jaxbed.methods.parts import losses, pairs
 from jaxbed.models import resnet, style
 from jaxbed.optim import Optim, only
 from jaxbed.values import NotNegative, Positive, Stage

@@ -28,13 +28,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import losses
-from jaxbed.before import Before
 from jaxbed.config import Train
 from jaxbed.method import Batch, Info, Method, PyTree, Sampling, State, apply_net, from_loss, init_net
 from jaxbed.methods import rebias
+from jaxbed.methods.parts import losses
 from jaxbed.models import features
 from jaxbed.optim import Optim
+from jaxbed.training.before import Before
 from jaxbed.values import LARGEST, Count, NotNegative, Positive, Range
 
 NOISE = 1e-6  # of a weight, by rounding

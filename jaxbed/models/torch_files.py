@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from jaxbed import files, pickles
 from jaxbed.stats import names
+from jaxbed.system import files, pickles
 
 TYPES = {
     "DoubleStorage": np.float64,

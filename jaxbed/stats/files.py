@@ -76,7 +76,7 @@ def _confusions(selected: "pd.DataFrame", workdirs: list[dict]) -> "pd.DataFrame
     """metrics.confusions of each workdir's own runs, by the names that they have here. `workdirs`: as inputs.read tells of them."""
     import pandas as pd
 
-    from jaxbed import metrics
+    from jaxbed.evaluation import metrics
 
     found = []
     for workdir in workdirs:

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxbed import ending
 from jaxbed.stats import analysis, figure_style, files, inputs, names, options, progress, report
+from jaxbed.system import ending
 
 
 def main(argv: Sequence[str]) -> int:

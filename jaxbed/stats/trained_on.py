@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxbed import answers, files, settings
+from jaxbed import settings
+from jaxbed.evaluation import answers
 from jaxbed.stats import names, printed
+from jaxbed.system import files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +32,7 @@ def read(path: Path) -> "tuple[pd.DataFrame, dict]":
 
     Raises FileNotFoundError or ValueError, with the cure, for a file that is missing or damaged and for a run that has only variants.
     """
-    from jaxbed import metrics  # here, so that a table of scores needs nothing of the training side
+    from jaxbed.evaluation import metrics  # here, so that a table of scores needs nothing of the training side
 
     place = path / "responses" / "sets.json"
     config, about = _configuration(path / "config.json"), answers.read_sets(place) if place.is_file() else None

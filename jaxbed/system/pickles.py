@@ -6,7 +6,7 @@ import pickletools
 from collections.abc import Callable
 from typing import Any
 
-from jaxbed.files import Fault
+from jaxbed.system.files import Fault
 
 DEEPEST = 100  # values within values
 KEYS = "a dictionary has keys that are neither text nor numbers"

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxbed import config, files, initial
+from jaxbed import config
 from jaxbed.data import held_out
-from jaxbed.variants import Variant, combine
+from jaxbed.system import files
+from jaxbed.training import initial
+from jaxbed.training.variants import Variant, combine
 
 PyTree = Any
 FOLDER, FILE = "before", "said.npz"

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from jaxbed import files
+from jaxbed.system import files
 
 PyTree = Any
 SMALL_BYTES = 2**20

@@ -9,9 +9,9 @@ import numpy as np
 from flax import traverse_util
 
 from jaxbed import config
-from jaxbed.checkpoint import Store
 from jaxbed.models import convert, efficientnet, torch_files
-from jaxbed.program import Program, Run, snapshot
+from jaxbed.training.checkpoint import Store
+from jaxbed.training.program import Program, Run, snapshot
 
 PyTree = Any
 ENDINGS = (".pth", ".pt", ".bin", ".safetensors", ".pth.tar", ".ckpt")

@@ -20,11 +20,13 @@ from absl import logging
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from jaxbed import before, config
+import jaxbed
+from jaxbed import config
 from jaxbed.data.source import Source, cells, describe, one_colour
 from jaxbed.data.split import Split
-from jaxbed.program import Program
-from jaxbed.variants import Variant
+from jaxbed.training import before
+from jaxbed.training.program import Program
+from jaxbed.training.variants import Variant
 
 PACKAGES = ("jaxbed", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 FEW = 30  # conflicting validation images
@@ -220,7 +222,7 @@ def odd_classes(split: Split, role: str, source: Source) -> str:
 
 def source_hash() -> str:
     """Digest of the package's Python files: which code ran."""
-    root = pathlib.Path(__file__).parent
+    root = pathlib.Path(jaxbed.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())

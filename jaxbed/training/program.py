@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import keys, parallel
+from jaxbed import parallel
 from jaxbed.config import Train
 from jaxbed.data.source import Part, Source, Weighted, steps
 from jaxbed.data.stream import Images
 from jaxbed.method import Info, Method, Sampling, State
-from jaxbed.variants import Variant
-from jaxbed.variants import hparams as swept_hparams
+from jaxbed.training import keys
+from jaxbed.training.variants import Variant
+from jaxbed.training.variants import hparams as swept_hparams
 
 PyTree = Any
 PIXELS_PER_CALL = 2**26  # of one seed: 256 steps at 28 px and batch 256, 5 at 224 px

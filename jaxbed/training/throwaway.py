@@ -6,12 +6,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbed import before, config, evaluate, files, lock, parallel, train
-from jaxbed.before import FILE, FOLDER, Before, asked, plan
+from jaxbed import config, parallel
 from jaxbed.data.source import Source
-from jaxbed.log import Log
-from jaxbed.program import assemble, make_method, snapshot
-from jaxbed.variants import Variant, open_all
+from jaxbed.evaluation import evaluate
+from jaxbed.system import files
+from jaxbed.training import before, lock, train
+from jaxbed.training.before import FILE, FOLDER, Before, asked, plan
+from jaxbed.training.log import Log
+from jaxbed.training.program import assemble, make_method, snapshot
+from jaxbed.training.variants import Variant, open_all
 
 PyTree = Any
 

@@ -13,14 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed import before, checkpoint, config, files, initial, parallel
+from jaxbed import config, parallel
 from jaxbed.data import source as sources
 from jaxbed.data import stream
 from jaxbed.data.split import Split
-from jaxbed.interrupt import Interrupt
-from jaxbed.log import Log, Record
-from jaxbed.program import Feed, Program, Run, assemble, hparams_of, make_method, snapshot
-from jaxbed.variants import Variant, hparams
+from jaxbed.system import files
+from jaxbed.training import before, checkpoint, initial
+from jaxbed.training.interrupt import Interrupt
+from jaxbed.training.log import Log, Record
+from jaxbed.training.program import Feed, Program, Run, assemble, hparams_of, make_method, snapshot
+from jaxbed.training.variants import Variant, hparams
 
 PyTree = Any
 LOOK_SECONDS = 1.0  # between looks whether the workdir is still there

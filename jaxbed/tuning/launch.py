@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jaxbed import ending
-from jaxbed.grid import value
+from jaxbed.system import ending
+from jaxbed.tuning.grid import value
 
 Runs = dict[pathlib.Path, list[str]]  # workdir -> arguments of `jaxbed train`, the workdir's own among them
 Launch = Callable[[Runs], None]  # comes back when all are done; ends the program where one failed, see `check`

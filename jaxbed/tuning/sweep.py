@@ -29,8 +29,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxbed import ending, files, grid, launch, lock
 from jaxbed.stats import criteria, records, select, tables
+from jaxbed.system import ending, files
+from jaxbed.training import lock
+from jaxbed.tuning import grid, launch
 
 if TYPE_CHECKING:
     from jaxbed.config import Train
@@ -147,7 +149,8 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
     """The parts, and the fields that can vary within one array. ValueError for what no run could do, before any is started."""
     import jax
 
-    from jaxbed import config, program, train, variants
+    from jaxbed import config
+    from jaxbed.training import program, train, variants
 
     config.check(cfg)
     fields = [field for stage in asked.stages for field in stage]
@@ -173,7 +176,7 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
 
 def check_criterion(criterion: str, cfg: "Train", source: "Source") -> str:
     """The name of the validation split. Raises ValueError where it lacks what the criterion needs, before hours of training."""
-    from jaxbed import evaluate
+    from jaxbed.evaluation import evaluate
 
     splits = {name: split for name, (split, role, _) in evaluate.chosen(cfg, source).items() if role == "val"}
     if len(splits) != 1:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from attacks.processes import JAXBED, TRAIN, Server, last_line
-from jaxbed.checkpoint import Store
+from jaxbed.training.checkpoint import Store
 
 CONFIG = """from jaxbed import config, parallel
 from jaxbed.data import shapes

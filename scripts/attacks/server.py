@@ -19,17 +19,16 @@ import sys
 import traceback
 
 IMPORTED = (
-    *("absl.app", "ml_collections.config_flags", "clu.parameter_overview", "matplotlib.pyplot", "scipy.stats", "scikit_posthocs"),
-    *("safetensors.numpy", "jaxbed.train", "jaxbed.evaluate", "jaxbed.throwaway", "jaxbed.sweep", "jaxbed.stats.main"),
+    *("clu.parameter_overview", "matplotlib.pyplot", "scipy.stats", "scikit_posthocs", "safetensors.numpy"),
+    *("jaxbed.command_line", "jaxbed.training.train", "jaxbed.training.throwaway", "jaxbed.evaluation.evaluate", "jaxbed.tuning.sweep"),
+    "jaxbed.stats.main",
     *("jaxbed.stats.figures", "jaxbed.stats.document", "jaxbed.stats.html", "jaxbed.data.records"),
 )
-MODULE_OF_TRAINING = "jaxbed.main"  # defines flags, each time it is run
 
 
 def serve() -> None:
     for module in IMPORTED:
         __import__(module)
-    assert MODULE_OF_TRAINING not in sys.modules, "its flags would be defined twice"
     logging.root.handlers.clear()  # those of libraries that the command itself may not import
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     for line in sys.stdin:
@@ -99,7 +98,9 @@ def _child(asked: dict, begun: int) -> None:
 
 def _replace_training() -> None:
     """A command line that is accepted ends where work would begin."""
-    from jaxbed import evaluate, launch, throwaway
+    from jaxbed.evaluation import evaluate
+    from jaxbed.training import throwaway
+    from jaxbed.tuning import launch
 
     def accept(*_arguments, **_names):
         print("accepted")

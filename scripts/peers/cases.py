@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxbed import before, config, evaluate, parallel, program, throwaway, train, variants
+from jaxbed import config, parallel
 from jaxbed.data import augment, imagenet, noise, records
+from jaxbed.evaluation import evaluate
 from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
+from jaxbed.training import before, program, throwaway, train, variants
 from peers.configs import METHODS, TWO_NETWORKS
 
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it

@@ -102,7 +102,7 @@ class Dropped(nn.Module):
 
 
 def beta(alpha: float, shape: tuple, device: torch.device) -> torch.Tensor:
-    """Draws from Beta(alpha, alpha) of two uniform numbers each, as jaxbed.pairs.weights."""
+    """Draws from Beta(alpha, alpha) of two uniform numbers each, as jaxbed.methods.parts.pairs.weights."""
     radius, angle = torch.rand((2, *shape), device=device)
     cosine = torch.cos(2 * math.pi * angle)
     square = torch.expm1(-torch.log(radius) / alpha) * cosine.square()

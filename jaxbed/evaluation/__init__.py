@@ -1,0 +1,1 @@
+"""Evaluation: what every seed answers, how an answer is made of logits, and measures of it."""

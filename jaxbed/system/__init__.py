@@ -1,0 +1,1 @@
+"""Files, memory, caches, and how a process ends. Nothing here knows JAX."""

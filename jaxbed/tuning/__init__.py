@@ -1,0 +1,1 @@
+"""Tuning: grids of settings, and runs that are launched."""
