@@ -136,7 +136,6 @@ def test_seeds_exchange_nothing_and_no_kernel_is_gathered(seed, data):
     [
         (3, parallel.Mesh(seed=2), "seeds = 3 cannot be split over mesh.seed = 2"),
         (4, parallel.Mesh(seed=4, data=4), "needs 16 devices and there are 8"),
-        (4, parallel.Mesh(steps_per_call=-1), "mesh.steps_per_call = -1"),
     ],
 )
 def test_impossible_meshes_are_refused(size, mesh, message):

@@ -54,7 +54,10 @@ def test_a_fault_of_the_program_keeps_its_traceback(error):
         ending.of(command)
 
 
-SEND = "import gc, os, signal, sys, time; from jaxbed.system import ending; send = lambda: os.kill(os.getpid(), signal.SIGINT); "
+SEND = (
+    "import gc, os, signal, sys, time; from jaxbed.system import ending; send = lambda: os.kill(os.getpid(), signal.SIGINT); "
+    "signal.signal(signal.SIGINT, signal.default_int_handler); "  # also where the tests run in the background
+)
 WAIT = "time.sleep(60)"
 PROCESSES = {
     "while it works": f"{SEND}ending.process(lambda: (send(), {WAIT}))",

@@ -314,13 +314,20 @@ def test_no_command_in_a_folder_runs_its_modules(workdir):
 
 def test_a_module_that_was_allowed_is_imported_and_no_other(workdir, capsys, monkeypatch, tmp_path):
     ran = hostile(workdir)
-    (tmp_path / "mine.py").write_text("from jaxbed.methods import erm\n\nConfig = erm.Config\n")
+    (tmp_path / "allowed_here.py").write_text("from jaxbed.methods import erm\n\nConfig = erm.Config\n")
     monkeypatch.syspath_prepend(tmp_path)
     path = workdir / "config.json"
-    path.write_text(path.read_text().replace("jaxbed.models.mlp:Config", "mine:Config"))
-    refused(capsys, cli.evaluate([str(workdir), "--allow-module", "mine"]), path, "--allow-module mine --allow-module evil")
-    path.write_text(path.read_text().replace("mine:Config", "jaxbed.models.mlp:Config").replace("evil:Config", "mine:Config"))
-    assert cli.evaluate([str(workdir), "--allow-module", "mine"]) == 0 and not ran.exists()
+    path.write_text(path.read_text().replace("jaxbed.models.mlp:Config", "allowed_here:Config"))
+    refused(
+        capsys,
+        cli.evaluate([str(workdir), "--allow-module", "allowed_here"]),
+        path,
+        "--allow-module only_allowed_here --allow-module evil",
+    )
+    path.write_text(
+        path.read_text().replace("only_allowed_here:Config", "jaxbed.models.mlp:Config").replace("evil:Config", "only_allowed_here:Config")
+    )
+    assert cli.evaluate([str(workdir), "--allow-module", "only_allowed_here"]) == 0 and not ran.exists()
 
 
 def test_a_run_starts_from_another_without_its_classes(workdir, tmp_path):

@@ -63,7 +63,7 @@ def test_streamed_images_stay_unread():
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5])
 def test_a_share_that_leaves_nothing_is_refused(share):
-    with pytest.raises(ValueError, match=f"data.share = {share}: take a number above 0 and below 1"):
+    with pytest.raises(ValueError, match=f"data.share = {share}: must be a number, above 0 and below 1"):
         held_out.Config(WHOLE, share).open()
 
 
