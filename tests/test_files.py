@@ -322,12 +322,12 @@ def test_a_module_that_was_allowed_is_imported_and_no_other(workdir, capsys, mon
         capsys,
         cli.evaluate([str(workdir), "--allow-module", "allowed_here"]),
         path,
-        "--allow-module only_allowed_here --allow-module evil",
+        "--allow-module allowed_here --allow-module evil",
     )
     path.write_text(
-        path.read_text().replace("only_allowed_here:Config", "jaxbed.models.mlp:Config").replace("evil:Config", "only_allowed_here:Config")
+        path.read_text().replace("allowed_here:Config", "jaxbed.models.mlp:Config").replace("evil:Config", "allowed_here:Config")
     )
-    assert cli.evaluate([str(workdir), "--allow-module", "only_allowed_here"]) == 0 and not ran.exists()
+    assert cli.evaluate([str(workdir), "--allow-module", "allowed_here"]) == 0 and not ran.exists()
 
 
 def test_a_run_starts_from_another_without_its_classes(workdir, tmp_path):
