@@ -279,7 +279,8 @@ def test_a_run_does_not_go_on_with_other_images(tmp_path, field):
 
 def test_two_processes_do_not_train_in_one_workdir(tmp_path):
     code = (
-        "import pathlib, sys\nfrom jaxbed import lock\nwith lock.held(pathlib.Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
+        "import pathlib, sys\nfrom jaxbed.training import lock\n"
+        "with lock.held(pathlib.Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"in\n"

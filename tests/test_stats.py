@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import jaxbed
+import jaxbed.evaluation
 from jaxbed.stats import criteria, failures, main, ranks, records, report, select, tables
 from jaxbed.stats.analysis import analyse
 from jaxbed.stats.options import Options
@@ -339,7 +339,7 @@ def workdirs(tmp_path, monkeypatch, frames: dict[str, pd.DataFrame]) -> list[str
         chosen["algorithm"].isin(frames[Path(path).name]["algorithm"]), ["algorithm", "run", "dataset", "epoch"]
     ]
     monkeypatch.setitem(sys.modules, "jaxbed.evaluation.metrics", fake)
-    monkeypatch.setattr(jaxbed, "metrics", fake, raising=False)
+    monkeypatch.setattr(jaxbed.evaluation, "metrics", fake, raising=False)
     for name in frames:
         (tmp_path / name).mkdir()
     return [str(tmp_path / name) for name in frames]
