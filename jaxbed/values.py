@@ -76,13 +76,13 @@ def check(cfg: Any, path: str = "") -> None:
 
 
 def fields(cfg: Any, path: str = "") -> Iterator[tuple[str, Any, Any, Any]]:
-    """(dotted name, value, type, default) of every field that is no dataclass itself."""
+    """(dotted name, value, type, default) of every field, but for dataclasses, of which the fields are given."""
     for field in dataclasses.fields(cfg):
-        value, name = getattr(cfg, field.name), f"{path}.{field.name}".lstrip(".")
-        if dataclasses.is_dataclass(value):
+        value, name, hint = getattr(cfg, field.name), f"{path}.{field.name}".lstrip("."), hints(type(cfg)).get(field.name, Any)
+        if dataclasses.is_dataclass(value) and (not dataclasses.is_dataclass(hint) or isinstance(value, hint)):
             yield from fields(value, name)
         else:
-            yield name, value, hints(type(cfg)).get(field.name, Any), field.default
+            yield name, value, hint, field.default
 
 
 @functools.cache
@@ -107,7 +107,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, each) for each in (inner, *rest))
     if hint in (int, float):
         return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool) and _finite(value)
-    if isinstance(hint, type) and not dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and hint is not Any:
         return isinstance(value, hint)
     numbers = value if isinstance(value, tuple) else (value,)
     return all(_finite(number) for number in numbers if isinstance(number, float))
@@ -131,8 +131,8 @@ def allowed(hint: Any) -> str:
         return f"several values in brackets, each {allowed(inner)}" if rest == [...] else f"{1 + len(rest)} values, each {allowed(inner)}"
     if kind in (types.UnionType, typing.Union):
         return " or ".join(map(allowed, (inner, *rest)))
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return words.get(hint) or ("a finite number" if hint is Any else getattr(hint, "__name__", str(hint)))
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything but a number that is not finite"}
+    return words.get(hint) or getattr(hint, "__qualname__", str(hint))
 
 
 def from_word(asked: str, field: str, word: str, hint: Any, now: Any) -> Any:

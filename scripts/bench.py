@@ -7,7 +7,7 @@
     eval     ten seeds in one pass against ten passes
     stream   training images read from disk (stored squares, in the page cache) against the same on the device
 
-What is timed is the product's own loop (`train.feeds_from`, `program.advance`; `evaluate.pool`). Arms take turns in blocks, A B A B;
+What is timed is the product's own loop (`train.feeds_from`, `program.advance`; `pools.pool`). Arms take turns in blocks, A B A B;
 the first block of each, with compilation, is not counted; the device is waited for at the end of a block only. Every number is of
 counted blocks: median, least and largest; a ratio is how many times faster the second arm is.
 PyTorch runs in a process of its own, from the Python named by --peer-python.

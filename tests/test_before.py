@@ -163,7 +163,7 @@ class Streamed(shapes.Config):
 
 @pytest.mark.parametrize(("data", "mesh"), [(Streamed(**vars(SMALL)), tiny.parallel.Mesh(1, 1)), (SMALL, tiny.parallel.Mesh(2, 2))])
 def test_answers_are_the_same_from_streams_and_on_any_mesh(ensemble, tmp_path, monkeypatch, data, mesh):
-    monkeypatch.setattr(evaluate, "STEPS", 2)  # of a stream, several blocks, the last not full
+    monkeypatch.setattr(evaluate.pools, "STEPS", 2)  # of a stream, several blocks, the last not full
     cfg, workdir = ensemble
     assert stage(throwaway.run, dataclasses.replace(cfg, data=data, mesh=mesh, eval=config.Eval(10)), tmp_path) == 0
     found = [np.load(folder / "before" / "said.npz")["probability"] for folder in (workdir, tmp_path)]

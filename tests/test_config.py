@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import shlex
+from typing import Any
 
 import jax
 import numpy as np
@@ -449,6 +450,37 @@ def test_every_number_has_a_range_and_nothing_outside_is_accepted(part):
             changed = dataclasses.replace(part, **{field.name: (strange,) * len(value or "1") if isinstance(value, tuple) else strange})
             with pytest.raises(ValueError, match=rf"^part\.{field.name} = .*: must be .*"):
                 values.check(changed, "part")
+
+
+@dataclasses.dataclass
+class Theirs:
+    """Of a user, whose types say less."""
+
+    anything: Any = 3
+    number: int | None = None
+    listed: list = dataclasses.field(default_factory=list)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    optim: tiny.Optim = dataclasses.field(default_factory=tiny.Optim)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, ""),
+        ({"anything": "a", "number": 2, "listed": [1], "counts": {"a": 1}}, ""),
+        ({"anything": float("nan")}, "theirs.anything = nan: must be anything but a number that is not finite"),
+        ({"number": 2.5}, "theirs.number = 2.5: must be a whole number or NoneType"),
+        ({"listed": 3}, "theirs.listed = 3: must be list"),
+        ({"optim": 3}, "theirs.optim = 3: must be Optim"),
+        ({"optim": parallel.Mesh()}, r"theirs.optim = Mesh\(.*: must be Optim"),
+    ],
+)
+def test_types_that_say_less_are_no_error(change, message):
+    if message:
+        with pytest.raises(ValueError, match=f"^{message}"):
+            values.check(Theirs(**change), "theirs")
+    else:
+        values.check(Theirs(**change), "theirs")
 
 
 def test_the_least_settings_are_accepted():

@@ -17,7 +17,7 @@ import tiny
 from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, cells
 from jaxbed.data.split import Split
-from jaxbed.evaluation import decisions, evaluate, metrics
+from jaxbed.evaluation import decisions, evaluate, metrics, pools
 from jaxbed.training import lock, train, variants
 from jaxbed.training.log import Log
 
@@ -358,7 +358,7 @@ def untrained(cfg, source, workdir) -> None:
 
 def pooled(cfg, source) -> list[list[str]]:
     program = tiny.program(cfg, source)
-    return [pool.names for pool in evaluate.pool(program.method.predict, program.seeds, source, source.sets, cfg.eval.batch_size)]
+    return [pool.names for pool in pools.pool(program.method.predict, program.seeds, source, source.sets, cfg.eval.batch_size)]
 
 
 def enlarge(evaluation_set: EvaluationSet) -> EvaluationSet:

@@ -46,7 +46,7 @@ def source():
 def one_compilation(monkeypatch):
     """Every training and evaluation of one configuration shares its compiled functions."""
     monkeypatch.setattr(train, "assemble", lambda cfg, *rest: assembled(repr(cfg))(cfg, *rest))
-    monkeypatch.setattr(evaluate, "pool", lambda predict, *rest: pools(predict)(predict, *rest))
+    monkeypatch.setattr(evaluate.pools, "pool", lambda predict, *rest: pools(predict)(predict, *rest))
 
 
 def once(function):
@@ -71,7 +71,7 @@ def ready(cfg):
     return assembled(repr(cfg))(cfg, variants.one(cfg, source()), tiny.parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
 
 
-real_pool = evaluate.pool
+real_pool = evaluate.pools.pool
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from jaxbed import parallel
 from jaxbed.data import biased_pictures, decode, pictures, records, shapes, source, stream
 from jaxbed.data.pictures import Size
 from jaxbed.data.source import Part
-from jaxbed.evaluation import evaluate
+from jaxbed.evaluation import evaluate, pools
 from jaxbed.training import train, variants
 from jaxbed.training.log import Log
 
@@ -764,7 +764,7 @@ def test_the_log_names_skipped_images(tmp_path, capsys):
 
 @pytest.mark.parametrize("data", [1, 2])
 def test_evaluation_from_a_stream_is_evaluation_from_memory(data, monkeypatch):
-    monkeypatch.setattr(evaluate, "STEPS", 2)  # several blocks, the last not full
+    monkeypatch.setattr(pools, "STEPS", 2)  # several blocks, the last not full
     cfg = tiny.mlp_config(mesh=parallel.Mesh(seed=1, data=data), eval=dataclasses.replace(tiny.mlp_config().eval, batch_size=10))
     found = []
     for kind in (shapes.Config, Streamed):
@@ -772,7 +772,7 @@ def test_evaluation_from_a_stream_is_evaluation_from_memory(data, monkeypatch):
         opened = whole.data.open()
         program = tiny.program(whole, opened)
         state = train.start(whole, program).state
-        pool = evaluate.pool(program.method.predict, program.seeds, opened, opened.sets, 10)[0]
+        pool = pools.pool(program.method.predict, program.seeds, opened, opened.sets, 10)[0]
         answers = [np.asarray(pool.answers(state.params, state.stats, block)).reshape(2, -1) for block in pool.blocks()]
         assert len(answers) == (1 if kind is shapes.Config else -(-sum(pool.sizes) // 20))
         found.append(np.concatenate(answers, axis=1)[:, : sum(pool.sizes)])
@@ -785,13 +785,13 @@ def test_several_epochs_answer_in_one_pass(tmp_path, monkeypatch):
     assert train.train(cfg, variants.one(cfg, opened), tmp_path, log) == 0
     assert evaluate.evaluate(cfg, variants.one(cfg, opened), tmp_path, log) == 0
     files = sorted((tmp_path / "responses").glob("*/*.npz"))
-    expected, passes, read = {}, [], evaluate._read
+    expected, passes, read = {}, [], pools._read
     for file in files:
         with np.load(file) as stored:
             expected[file] = dict(stored)
         file.unlink()
     monkeypatch.setattr(evaluate, "EPOCHS", 2)
-    monkeypatch.setattr(evaluate, "_read", lambda *arguments: passes.append(1) or read(*arguments))
+    monkeypatch.setattr(pools, "_read", lambda *arguments: passes.append(1) or read(*arguments))
     streamed = dataclasses.replace(cfg, data=Streamed(**SHAPES))
     assert evaluate.evaluate(streamed, variants.one(streamed, streamed.data.open()), tmp_path, log) == 0
     assert len(passes) == 2  # two epochs, then the third

@@ -361,6 +361,15 @@ def test_wrong_calls_are_refused_before_anything_runs(file, tmp_path, capsys, wo
     assert said.startswith("jaxbed: ") and message in said
 
 
+def test_with_a_workdir_any_number_of_fields_may_be_given(file, tmp_path, capsys):
+    given = [f"--config.data.augment.{name}=0.1" for name in ("flip", "erase", "brightness", "contrast", "saturation", "hue")]
+    words = [f"--config={file}", *given, "--config.optim.weight_decay=0.001", "--grid", "batch_size=16", "--trials", "0"]
+    code, ran = call(words, lambda arguments: 2)
+    assert code == 2 and not ran and "so many fields make no name for a workdir: give --workdir" in capsys.readouterr().err
+    with pytest.raises(SystemExit):  # of the run, which fails
+        call([*words, "--workdir", tmp_path / "out"], lambda arguments: 2)
+
+
 def test_numbers_of_a_method_are_checked_before_anything_runs(file, tmp_path, capsys):
     code, ran = call([f"--config={file}:lff", "--grid", "batch_size=16", "--grid", "method.q=0.7,1.5", "--workdir", tmp_path / "out"])
     assert code == 2 and not ran and "method.q = 1.5" in capsys.readouterr().err

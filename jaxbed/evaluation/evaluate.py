@@ -12,25 +12,22 @@ Where a run has variants, each has these files in WORKDIR/VARIANT, and its confi
 
 import collections
 import dataclasses
-import functools
 import hashlib
 import json
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from jaxbed import config, parallel
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source, cells
-from jaxbed.evaluation import answers, decisions, metrics
+from jaxbed.evaluation import answers, decisions, metrics, pools
 from jaxbed.stats import tables
 from jaxbed.system import files
 from jaxbed.training import before, lock, train
@@ -44,7 +41,6 @@ PyTree = Any
 THREADS = 8  # that load checkpoints, and compress and write answers
 AHEAD = 3  # checkpoints in memory beyond those that answer
 EPOCHS = 4  # that answer in one pass over images which are streamed: reading takes longer than answering
-STEPS = 4  # batches of a block of streamed images
 PICTURES = 64  # of each set, evenly spaced, whose pixels are part of what the set is
 
 
@@ -62,7 +58,7 @@ class Part(NamedTuple):
     folder: pathlib.Path  # of its responses
     asked: dict[str, str]  # identity of each set
     seeds: parallel.Seeds  # its own
-    pools: list["Pool"]
+    pools: list[pools.Pool]
 
 
 def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log, watch: bool = False) -> int:
@@ -120,7 +116,7 @@ def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdi
         if variant.name:
             config.save(variant.cfg, workdir / variant.name / "config.json")
         if id(variant.source) not in ready:
-            ready[id(variant.source)] = pool(program.method.predict, seeds, variant.source, sets, cfg.eval.batch_size)
+            ready[id(variant.source)] = pools.pool(program.method.predict, seeds, variant.source, sets, cfg.eval.batch_size)
         parts.append(Part(folder, asked, seeds, ready[id(variant.source)]))
     return parts
 
@@ -146,17 +142,12 @@ def identity(asked: EvaluationSet) -> str:
     """What a set asks: its names, labels and decision, and the pixels of some of its images, which are read."""
     image, label, cue, names = asked.split
     rows = np.unique(np.linspace(0, len(names) - 1, PICTURES).astype(int))
-    pixels = strict(image).take(rows)[0] if isinstance(image, stream.Images) else image[rows]
+    pixels = pools.strict(image).take(rows)[0] if isinstance(image, stream.Images) else image[rows]
     found = hashlib.sha256(f"{asked.decision} {pixels.shape}".encode())
     for array in (pixels, label, cue):
         found.update(np.ascontiguousarray(array).tobytes())
     found.update("\n".join(names).encode())
     return found.hexdigest()[:16]
-
-
-def strict(images: stream.Images) -> stream.Images:
-    """No image may be answered for another."""
-    return dataclasses.replace(images, corrupt="fail")
 
 
 def keep(folder: pathlib.Path, asked: dict[str, str], trained: set[int]) -> None:
@@ -190,61 +181,6 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
     if (source.train.cue >= 0).any():
         content["training_cells"] = [[*cell, count] for cell, count in cells(source.train).items()]
     files.write(folder / "sets.json", json.dumps(content, indent=2) + "\n")
-
-
-class Pool(NamedTuple):
-    """Sets that go through the network together: one image shape, one decision, batches that run across set borders."""
-
-    names: list[str]
-    sizes: list[int]
-    blocks: Callable[[], Iterable[jax.Array]]  # each [steps, B, H, W, C] uint8; the last batch is filled up, which is never counted
-    answers: Callable  # (params, stats, block) -> [S, steps, B] int32
-    streamed: bool
-
-
-def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
-    """Everything that answers the sets; predict is a method's."""
-    groups: dict[tuple, list[str]] = {}
-    for name, (split, _, decision) in sets.items():
-        groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images)), []).append(name)
-    pools = []
-    for (_, decision, streamed), names in groups.items():
-        sizes = [len(sets[name].split.label) for name in names]
-        images = [sets[name].split.image for name in names]
-        read = blocks(seeds, list(map(strict, images)) if streamed else images, batch_size)
-        pools.append(Pool(names, sizes, read, seeds.over(_answers(predict, source, decision), shared=(2,)), streamed))
-    return pools
-
-
-def blocks(seeds: parallel.Seeds, images: list[np.ndarray | stream.Images], batch_size: int) -> Callable[[], Iterable[jax.Array]]:
-    """All images of one shape in blocks [steps, B, H, W, C] uint8: read for each call where they are streamed, else on the devices."""
-    batch = -(-min(batch_size, sum(map(len, images))) // seeds.columns) * seeds.columns  # a multiple of the devices that share it
-    if isinstance(images[0], stream.Images):
-        return functools.partial(_read, seeds, stream.join(images), batch)
-    steps = -(-sum(len(array) for array in images) // batch)
-    whole = np.resize(np.concatenate(images), (steps * batch, *images[0].shape[1:])).reshape(steps, batch, *images[0].shape[1:])
-    return functools.partial(list, [seeds.place(whole, None, "data")])
-
-
-def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[jax.Array]:
-    """All images in blocks of STEPS batches, read ahead; the last block is filled up with repetitions."""
-    size = STEPS * batch
-    count = -(-len(images) // size)
-    read = stream.batches(images, lambda block: np.arange(block * size, (block + 1) * size) % len(images), 0, count)
-    yield from stream.ahead((seeds.place(found.reshape(STEPS, batch, *images.shape[1:]), None, "data") for found, _ in read), 1)
-
-
-def _answers(predict: Callable, source: Source, rule: str) -> Callable:
-    decide = decisions.named(rule)
-
-    def answers(params, stats, images):  # one seed: images [steps, B, H, W, C] -> [steps, B] int32
-        def one(batch):
-            logits = predict(params, stats, source.scale(batch))
-            return jnp.where(jnp.isfinite(logits).all(-1), decide(logits), -1)
-
-        return jax.lax.map(one, images)
-
-    return answers
 
 
 def answered(part: Part, epoch: int, checkpoint: str) -> bool:
@@ -290,7 +226,7 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
         log.write("evaluation", epoch=loaded.epoch, images=images, seconds=(time.monotonic() - started) / len(group))
 
 
-def _pass(pool: Pool, own: list[PyTree], interrupt: Interrupt) -> list[np.ndarray]:
+def _pass(pool: pools.Pool, own: list[PyTree], interrupt: Interrupt) -> list[np.ndarray]:
     """Answers [S, steps, B] of each of several epochs' weights, in one pass over the images; [] where it is interrupted."""
     found = []
     for block in pool.blocks():

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxbed import config, parallel
 from jaxbed.data.source import Source
-from jaxbed.evaluation import evaluate
+from jaxbed.evaluation import evaluate, pools
 from jaxbed.system import files
 from jaxbed.training import before, lock, train
 from jaxbed.training.before import FILE, FOLDER, Before, asked, plan
@@ -108,7 +108,7 @@ def _say(seeds: parallel.Seeds, source: Source, first: Before, weights: PyTree, 
 
     said, row = [], 0
     answer = seeds.over(one, shared=(2, 3))
-    for block in evaluate.blocks(seeds, [images], batch_size)():
+    for block in pools.blocks(seeds, [images], batch_size)():
         steps, batch = block.shape[:2]
         labels = label[np.arange(row, row + steps * batch) % len(label)].reshape(steps, batch)
         row += steps * batch

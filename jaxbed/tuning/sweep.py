@@ -73,9 +73,7 @@ def run(argv: Sequence[str]) -> int:
     from jaxbed import command_line
 
     asked, words = parse(argv)
-    given = command_line.parse(words)
-    if given is None:
-        return 0
+    given = command_line.parse([*words, *([f"--workdir={asked.workdir}"] if asked.workdir else [])])
     workdir = asked.workdir or given.workdir.with_name(f"{given.workdir.name}-sweep")
     stages = [grid.parse(texts, given.cfg) for texts in asked.grid]
     launcher = launch.choose(asked.launcher, asked.slurm, workdir / "submitit")
@@ -92,7 +90,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--seeds", type=int, default=3, help="of each setting (default 3): first_seed of the config and those after it")
     add("--trials", type=int, default=5, help="seeds of the final run (default 5), the next after those of tuning; 0: only choose")
     add("--criterion", default="ac_score", metavar="RULE", help=f"{', '.join(RULES)} (default ac_score)")
-    add("--workdir", type=pathlib.Path, help="default: runs/<config file>-<data set>-sweep")
+    add("--workdir", type=pathlib.Path, help="default: as a run's, with -sweep behind it")
     add("--launcher", default="local", choices=launch.LAUNCHERS, help="local: one run after another (default); submitit: a stage at once")
     add("--slurm", action="append", default=[], metavar="NAME=VALUE", help="parameter of submitit, e.g. slurm_partition=gpu; repeatable")
     asked, words = parser.parse_known_args(list(argv))

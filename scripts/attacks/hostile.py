@@ -143,6 +143,11 @@ def _answers(content: Callable[[pathlib.Path], bytes], file: str = "responses/va
     return make
 
 
+def _of_shape(shape: str) -> Callable:
+    """Answers whose header has this text as the shape."""
+    return _answers(lambda marker: weights.odd_zip(weights.Entry("response.npy", _npy(shape))))
+
+
 def _npz(**arrays) -> bytes:
     file = io.BytesIO()
     np.savez(file, **arrays)
@@ -216,22 +221,13 @@ FILES: dict[str, tuple[str, Callable]] = {
         ANSWERS,
         _answers(lambda marker: _npz(response=np.array([None, 1]), seeds=np.arange(2), alive=np.ones(2, bool))),
     ),
-    "answers of an absurd shape": (
-        ANSWERS,
-        _answers(lambda marker: weights.odd_zip(weights.Entry("response.npy", _npy("(2, 10**0 << 40)")))),
-    ),
-    "answers of a huge shape": (
-        ANSWERS,
-        _answers(lambda marker: weights.odd_zip(weights.Entry("response.npy", _npy("(2, 1099511627776)")))),
-    ),
+    "answers of an absurd shape": (ANSWERS, _of_shape("(2, 10**0 << 40)")),
+    "answers of a huge shape": (ANSWERS, _of_shape("(2, 1099511627776)")),
     "answers that unpack to 3 GiB": (
         ANSWERS,
         _answers(lambda marker: weights.odd_zip(weights.bomb("response.npy", _npy("(2, 805306368)")))),
     ),
-    "answers with a code for a header": (
-        ANSWERS,
-        _answers(lambda marker: weights.odd_zip(weights.Entry("response.npy", _npy("__import__('os')")))),
-    ),
+    "answers with a code for a header": (ANSWERS, _of_shape("__import__('os')")),
     "answers that are encrypted": (ANSWERS, _answers(lambda marker: weights.odd_zip(weights.Entry("response.npy", bytes(99), flags=1)))),
     "answers of a complex type": (
         ANSWERS,

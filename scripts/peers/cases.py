@@ -14,7 +14,6 @@ import numpy as np
 
 from jaxbed import config, parallel
 from jaxbed.data import augment, imagenet, noise, records
-from jaxbed.evaluation import evaluate
 from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
 from jaxbed.training import before, program, throwaway, train, variants
@@ -185,20 +184,20 @@ def passes(case: Case) -> tuple[list[tuple], Callable[[], float]]:
     seeds = case.seeds[0]
     together, alone = (assemble(case._replace(rows=case.batch), "erm", n, val_images=case.rows) for n in (seeds, 1))
     state = train.start(together.cfg, together.program).state
-    pools = []
+    both = []
     for made, source in ((ready.program, ready.source) for ready in (together, alone)):
-        pools += evaluate.pool(made.method.predict, made.seeds, source, {"val": source.sets["val"]}, case.batch)
+        both += pools.pool(made.method.predict, made.seeds, source, {"val": source.sets["val"]}, case.batch)
     singles = [alone.program.seeds.place(jax.tree.map(lambda x, s=s: np.asarray(x[s : s + 1]), state), "seed") for s in range(seeds)]
     answers: dict[str, list] = {}
 
     def run_together(count: int) -> None:
         for _ in range(count):
-            answers["together"] = [pools[0].answers(state.params, state.stats, *pools[0].blocks())]
+            answers["together"] = [both[0].answers(state.params, state.stats, *both[0].blocks())]
         jax.block_until_ready(answers["together"])
 
     def run_alone(count: int) -> None:
         for _ in range(count):
-            answers["alone"] = [pools[1].answers(one.params, one.stats, *pools[1].blocks()) for one in singles]
+            answers["alone"] = [both[1].answers(one.params, one.stats, *both[1].blocks()) for one in singles]
         jax.block_until_ready(answers["alone"])
 
     def share() -> float:

@@ -1,0 +1,77 @@
+"""How sets go through a network together: one pass over the images of several sets, compiled once for all of one shape."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed import parallel
+from jaxbed.data import stream
+from jaxbed.data.source import EvaluationSet, Source
+from jaxbed.evaluation import decisions
+
+STEPS = 4  # batches of a block of streamed images
+
+
+class Pool(NamedTuple):
+    """Sets that go through the network together: one image shape, one decision, batches that run across set borders."""
+
+    names: list[str]
+    sizes: list[int]
+    blocks: Callable[[], Iterable[jax.Array]]  # each [steps, B, H, W, C] uint8; the last batch is filled up, which is never counted
+    answers: Callable  # (params, stats, block) -> [S, steps, B] int32
+    streamed: bool
+
+
+def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
+    """Everything that answers the sets; predict is a method's."""
+    groups: dict[tuple, list[str]] = {}
+    for name, (split, _, decision) in sets.items():
+        groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images)), []).append(name)
+    pools = []
+    for (_, decision, streamed), names in groups.items():
+        sizes = [len(sets[name].split.label) for name in names]
+        images = [sets[name].split.image for name in names]
+        read = blocks(seeds, list(map(strict, images)) if streamed else images, batch_size)
+        pools.append(Pool(names, sizes, read, seeds.over(_answers(predict, source, decision), shared=(2,)), streamed))
+    return pools
+
+
+def blocks(seeds: parallel.Seeds, images: list[np.ndarray | stream.Images], batch_size: int) -> Callable[[], Iterable[jax.Array]]:
+    """All images of one shape in blocks [steps, B, H, W, C] uint8: read for each call where they are streamed, else on the devices."""
+    batch = -(-min(batch_size, sum(map(len, images))) // seeds.columns) * seeds.columns  # a multiple of the devices that share it
+    if isinstance(images[0], stream.Images):
+        return functools.partial(_read, seeds, stream.join(images), batch)
+    steps = -(-sum(len(array) for array in images) // batch)
+    whole = np.resize(np.concatenate(images), (steps * batch, *images[0].shape[1:])).reshape(steps, batch, *images[0].shape[1:])
+    return functools.partial(list, [seeds.place(whole, None, "data")])
+
+
+def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[jax.Array]:
+    """All images in blocks of STEPS batches, read ahead; the last block is filled up with repetitions."""
+    size = STEPS * batch
+    count = -(-len(images) // size)
+    read = stream.batches(images, lambda block: np.arange(block * size, (block + 1) * size) % len(images), 0, count)
+    yield from stream.ahead((seeds.place(found.reshape(STEPS, batch, *images.shape[1:]), None, "data") for found, _ in read), 1)
+
+
+def _answers(predict: Callable, source: Source, rule: str) -> Callable:
+    decide = decisions.named(rule)
+
+    def answers(params, stats, images):  # one seed: images [steps, B, H, W, C] -> [steps, B] int32
+        def one(batch):
+            logits = predict(params, stats, source.scale(batch))
+            return jnp.where(jnp.isfinite(logits).all(-1), decide(logits), -1)
+
+        return jax.lax.map(one, images)
+
+    return answers
+
+
+def strict(images: stream.Images) -> stream.Images:
+    """No image may be answered for another."""
+    return dataclasses.replace(images, corrupt="fail")
