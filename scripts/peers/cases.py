@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxbed import config, parallel
 from jaxbed.data import augment, imagenet, noise, records
+from jaxbed.evaluation import pools
 from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
 from jaxbed.training import before, program, throwaway, train, variants
