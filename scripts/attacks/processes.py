@@ -146,7 +146,7 @@ class Fresh:
 
     def __init__(self, folder: pathlib.Path, home: pathlib.Path, module: str, *words: str):
         script = home / "jaxbed"
-        script.write_text("import sys\nfrom jaxbed.cli import main\nsys.exit(main())\n")
+        script.write_text("import sys\nfrom jaxbed.cli import command\nsys.exit(command())\n")
         command = [sys.executable, *([str(script)] if module == JAXBED else ["-m", module]), *words]
         self._process = subprocess.Popen(
             command, cwd=folder, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
