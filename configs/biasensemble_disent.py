@@ -4,10 +4,10 @@ python -m jaxbed.main --config=configs/biasensemble_disent.py
 python -m jaxbed.main --config=configs/biasensemble_disent.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import biasensemble, disent
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("BiasEnsemble (DisEnt)", biasensemble.Config(base=disent.Config()), dataset)
+    return datasets.build("BiasEnsemble (DisEnt)", biasensemble.Config(base=disent.Config()), dataset)

@@ -11,10 +11,10 @@ On images of 32 px the style network is a small one, which exchanges colours and
 ImageNet the paper has 512 images a batch, learning rate 0.2 and five epochs of warm-up; here it has the setting of all methods.
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import debiased
 from jaxbed.models import style_network
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
@@ -23,4 +23,4 @@ def get_config(dataset: str = "shapes") -> Train:
         method = debiased.Config(style=style_network.Config(weights, dtype="bfloat16"))
     else:
         method = debiased.Config(grid="full", style=style_network.Config(width=32, stages=2))
-    return common.build("Debiased", method, dataset)
+    return datasets.build("Debiased", method, dataset)

@@ -10,9 +10,9 @@ released loader gave ImageNet twice where CAE was asked for.
 
 import dataclasses
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import erm
+from jaxbed.presets import datasets
 
 SETS = {"cae": 1, "edsr": 1, "cae_edsr": 2}  # folders beside ImageNet
 
@@ -21,7 +21,7 @@ def get_config(which: str = "cae_edsr") -> Train:
     sets = which.removesuffix("_biasbed")
     if sets not in SETS:
         raise ValueError(f"DeepAugment has no images {which!r}: after the colon comes {', '.join(SETS)}, or one of them with _biasbed")
-    cfg = common.build(f"DeepAugment ERM ({sets.upper().replace('_', ' + ')})", erm.Config(), "imagenet" + which.removeprefix(sets))
+    cfg = datasets.build(f"DeepAugment ERM ({sets.upper().replace('_', ' + ')})", erm.Config(), "imagenet" + which.removeprefix(sets))
     cfg = dataclasses.replace(cfg, data=dataclasses.replace(cfg.data, shares=(1.0,) * (1 + SETS[sets])))
     if which == sets:
         optim = dataclasses.replace(cfg.optim, schedule="cosine", nesterov=True)

@@ -6,12 +6,12 @@ python -m jaxbed.main --config=configs/dfr_val.py:colored_mnist --config.data.of
 
 import dataclasses
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.data import held_out
 from jaxbed.methods import dfr
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    cfg = common.build("DFR, held out", dfr.Config(), dataset)
+    cfg = datasets.build("DFR, held out", dfr.Config(), dataset)
     return dataclasses.replace(cfg, data=held_out.Config(cfg.data))

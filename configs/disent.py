@@ -4,10 +4,10 @@ python -m jaxbed.main --config=configs/disent.py
 python -m jaxbed.main --config=configs/disent.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import disent
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("DisEnt", disent.Config(), dataset)
+    return datasets.build("DisEnt", disent.Config(), dataset)

@@ -3,10 +3,10 @@
 python -m jaxbed.main --config=configs/dsu.py
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import dsu
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("DSU", dsu.Config(), dataset)
+    return datasets.build("DSU", dsu.Config(), dataset)

@@ -3,10 +3,10 @@
 python -m jaxbed.main --config=configs/efdmix.py
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import efdmix
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("EFDMix", efdmix.Config(), dataset)
+    return datasets.build("EFDMix", efdmix.Config(), dataset)

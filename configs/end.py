@@ -7,10 +7,10 @@ python -m jaxbed.main --config=configs/end.py:colored_mnist --config.data.dir=FO
 python -m jaxbed.main --config=configs/end.py '--config.sweep=("method.alpha=0.1,0.5,1,5,10","method.beta=0.1,0.5,1,5,10")'
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import end
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("EnD", end.Config(), dataset)
+    return datasets.build("EnD", end.Config(), dataset)

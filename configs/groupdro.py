@@ -8,10 +8,10 @@ python -m jaxbed.main --config=configs/groupdro.py:colored_mnist --config.data.d
 python -m jaxbed.main --config=configs/groupdro.py:waterbirds --config.data.dir=FOLDER '--config.sweep=("method.adjustment=0,1,2,3",)'
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import groupdro
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("GroupDRO", groupdro.Config(), dataset)
+    return datasets.build("GroupDRO", groupdro.Config(), dataset)

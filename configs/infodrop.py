@@ -3,10 +3,10 @@
 python -m jaxbed.main --config=configs/infodrop.py
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import infodrop
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("InfoDrop", infodrop.Config(), dataset)
+    return datasets.build("InfoDrop", infodrop.Config(), dataset)

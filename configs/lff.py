@@ -4,10 +4,10 @@ python -m jaxbed.main --config=configs/lff.py
 python -m jaxbed.main --config=configs/lff.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import lff
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("LfF", lff.Config(), dataset)
+    return datasets.build("LfF", lff.Config(), dataset)

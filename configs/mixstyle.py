@@ -3,10 +3,10 @@
 python -m jaxbed.main --config=configs/mixstyle.py
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import mixstyle
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("MixStyle", mixstyle.Config(), dataset)
+    return datasets.build("MixStyle", mixstyle.Config(), dataset)

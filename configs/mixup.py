@@ -4,10 +4,10 @@ python -m jaxbed.main --config=configs/mixup.py
 python -m jaxbed.main --config=configs/mixup.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import mixing
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("Mixup", mixing.Mixup(), dataset)
+    return datasets.build("Mixup", mixing.Mixup(), dataset)

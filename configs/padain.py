@@ -3,10 +3,10 @@
 python -m jaxbed.main --config=configs/padain.py
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import padain
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("pAdaIN", padain.Config(), dataset)
+    return datasets.build("pAdaIN", padain.Config(), dataset)

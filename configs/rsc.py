@@ -3,10 +3,10 @@
 python -m jaxbed.main --config=configs/rsc.py
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import rsc
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("RSC", rsc.Config(), dataset)
+    return datasets.build("RSC", rsc.Config(), dataset)

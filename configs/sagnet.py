@@ -3,10 +3,10 @@
 python -m jaxbed.main --config=configs/sagnet.py
 """
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import sagnet
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    return common.build("SagNet", sagnet.Config(), dataset)
+    return datasets.build("SagNet", sagnet.Config(), dataset)

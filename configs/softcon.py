@@ -6,11 +6,11 @@ python -m jaxbed.main --config=configs/softcon.py:colored_mnist --config.data.di
 
 import dataclasses
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import softcon
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    cfg = common.build("SoftCon", softcon.Config(), dataset)
+    cfg = datasets.build("SoftCon", softcon.Config(), dataset)
     return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, contrastive=min(64, cfg.batch_size // 3)))  # 64 beside 128 there

@@ -10,13 +10,13 @@ starts from scratch, for BiasBed's 100 epochs. Their model B, both sets together
 
 import dataclasses
 
-from configs import common
 from jaxbed.config import Train
 from jaxbed.methods import erm
+from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    cfg = common.build("Stylized ERM", erm.Config(), dataset)
+    cfg = datasets.build("Stylized ERM", erm.Config(), dataset)
     if dataset == "shapes":
         return dataclasses.replace(cfg, data=dataclasses.replace(cfg.data, texture_correlation=1 / 16))
     if dataset == "imagenet":

@@ -1,12 +1,13 @@
 """jaxbed: train debiasing methods with many seeds at once, and say with sound statistics what is really better.
 
-    python -m jaxbed.main --config=configs/sagnet.py    train, evaluate every epoch on every set, print the scores
+    python -m jaxbed.main --config=sagnet               train, evaluate every epoch on every set, print the scores
     jaxbed train | eval | sweep | stats                 the same and its parts, see `cli`
 
 main, cli, command_line   the commands, and what their words mean
 config, values            what a run is made of, and what its fields can hold
 settings                  in which settings two saved runs differ; without JAX
 method                    what a method is: three pure functions for one seed and one batch
+presets/                  settings that runs start with: those of a data set, and those published for a method on it
 optim                     optimizers and schedules
 parallel                  seeds and devices: alone knows how many there are of either
 

@@ -10,10 +10,10 @@ from jaxbed.system import ending
 
 USAGE = """usage: jaxbed COMMAND ...
 
-  train --config=FILE.py [--workdir=DIR] [--config.NAME=VALUE ...]   train, evaluate, print scores (= python -m jaxbed.main)
-  eval WORKDIR [--watch] [--allow-module NAME ...]                   evaluate the epochs that have no answers yet
-  sweep --config=FILE.py --grid FIELD=VALUE,VALUE ...                tune by validation, then train afresh (jaxbed sweep --help)
-  stats WORKDIR... | SCORES.csv                                      compare algorithms (jaxbed stats --help)
+  train --config=METHOD[:DATA] [--workdir=DIR] [--config.NAME=VALUE ...]   train, evaluate, print scores (= python -m jaxbed.main)
+  eval WORKDIR [--watch] [--allow-module NAME ...]                         evaluate the epochs that have no answers yet
+  sweep --config=METHOD[:DATA] --grid FIELD=VALUE,VALUE ...                tune by validation, then train afresh (jaxbed sweep --help)
+  stats WORKDIR... | SCORES.csv                                            compare algorithms (jaxbed stats --help)
 """
 
 

@@ -1,4 +1,4 @@
-"""The command line of a run: --config=FILE.py, --config.NAME=VALUE, --workdir=DIR."""
+"""The command line of a run: --config=METHOD:DATA, --config.NAME=VALUE, --workdir=DIR."""
 
 import difflib
 import importlib.util
@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 from jaxbed import config, settings, values
 from jaxbed.config import Train
 
-USAGE = """usage: python -m jaxbed.main --config=FILE.py[:DATA] [--workdir=DIR] [--config.NAME=VALUE ...]
+USAGE = """usage: python -m jaxbed.main --config=METHOD[:DATA] [--workdir=DIR] [--config.NAME=VALUE ...]
 
-Trains all seeds, evaluates every epoch on every set, prints the scores. The same command goes on where it stopped.
+Trains all seeds, evaluates every epoch on every set, prints the scores. If interrupted, rerun the same command to resume.
 
-  --config=FILE.py[:DATA]  Python file with get_config(), which may take the name of a data set
-  --config.NAME=VALUE      another value of a field, as --config.optim.lr=0.05; add --config=FILE.py --help for a list of all
-  --workdir=DIR            where the run is kept (default: runs/FILE-DATA, and the fields that were given)
+  --config=METHOD[:DATA]   a configuration that comes with jaxbed, as sagnet or sagnet:colored_mnist; or FILE.py[:DATA], a Python file of
+                           your own with get_config(), which may take the name of a data set
+  --config.NAME=VALUE      another value of a field, as --config.optim.lr=0.05; add --config=METHOD --help for a list of all
+  --workdir=DIR            where the run is kept (default: runs/METHOD-DATA, and the fields that were given)
 """
-EXAMPLE = "for example --config=configs/erm.py"
+EXAMPLE = "for example --config=erm or --config=configs/erm.py"
+SHIPPED = pathlib.Path(__file__).parent / "configs"
 HELP = ("--help", "-h")
 LONGEST = 150  # characters of a default workdir's name
 
@@ -45,7 +47,7 @@ def parse(words: Sequence[str]) -> Asked | None:
         print(USAGE)
         return None
     if not source:
-        raise ValueError(f"--config=FILE.py is missing, {EXAMPLE}")
+        raise ValueError(f"--config=METHOD is missing, {EXAMPLE}")
     cfg, fields = load(source), {}
     for name, word in given:
         if name.startswith("--config."):
@@ -71,7 +73,7 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
         name, equals, value = word.partition("=")
         if not re.fullmatch(r"--config(\.\w+)*|--workdir", name):
             close = difflib.get_close_matches(name, ("--config", "--workdir", "--help"), 1)
-            known = f"did you mean {close[0]}?" if close else "a run is given --config=FILE.py, --config.NAME=VALUE and --workdir=DIR"
+            known = f"did you mean {close[0]}?" if close else "a run is given --config=METHOD, --config.NAME=VALUE and --workdir=DIR"
             raise ValueError(f"{word} is unknown: {known}")
         if not equals and (value := next(rest, None)) is None:
             raise ValueError(f"{word} lacks its value: write {word}=VALUE")
@@ -80,17 +82,12 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
 
 
 def load(source: str) -> Train:
-    """The configuration of FILE.py or FILE.py:DATA.
+    """The configuration of FILE.py, FILE.py:DATA, METHOD or METHOD:DATA.
 
-    A file finds modules beside it and beside its folder (`configs.common`), wherever the command is called. Raises ValueError, which names
-    file and line, where there is no such file, where it fails, or where what it gives is no configuration.
+    A file can import modules from its folder and from the folder above, wherever the command is called. Raises ValueError, which names file
+    and line, where there is no such file, where it fails, or where it does not return a configuration.
     """
-    file, colon, data = source.partition(".py:") if ".py:" in source else (source.removesuffix(".py"), "", "")
-    path = pathlib.Path(f"{file}.py")
-    if not colon and not source.endswith(".py"):
-        raise ValueError(f"--config={source}: a configuration is a Python file, {EXAMPLE}")
-    if not path.is_file():
-        raise ValueError(f"--config={source}: there is no file {path}{_near(path)}")
+    path, colon, data = _file(source)
     sys.path += [folder for folder in map(str, path.absolute().parents[:2]) if folder not in sys.path]
     spec = importlib.util.spec_from_file_location(_module_name(path), path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -107,6 +104,25 @@ def load(source: str) -> Train:
     if not isinstance(cfg, Train):
         raise ValueError(f"--config={source}: get_config() returns a {type(cfg).__name__}, and must return a jaxbed.config.Train")
     return cfg
+
+
+def _file(source: str) -> tuple[pathlib.Path, str, str]:
+    """(path, ":", DATA) of FILE.py:DATA, or of NAME:DATA of the configurations that come with jaxbed; without a colon, (path, "", "")."""
+    file, colon, data = source.partition(".py:") if ".py:" in source else (source.removesuffix(".py"), "", "")
+    path = pathlib.Path(f"{file}.py")
+    if not colon and not source.endswith(".py"):
+        file, colon, data = source.partition(":")
+        path = SHIPPED / f"{file}.py"
+        if not file.isidentifier():
+            raise ValueError(f"--config={source}: a configuration is a Python file, or the name of one that jaxbed has, {EXAMPLE}")
+        if not path.is_file():
+            known = sorted(each.stem for each in SHIPPED.glob("*.py"))
+            close = difflib.get_close_matches(file, known, 1)
+            cure = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}; or name a file, --config=FILE.py"
+            raise ValueError(f"--config={source}: jaxbed has no configuration {file}; {cure}")
+    if not path.is_file():
+        raise ValueError(f"--config={source}: there is no file {path}{_near(path)}")
+    return path, colon and ":", data
 
 
 def _module_name(path: pathlib.Path) -> str:
@@ -147,7 +163,7 @@ def describe(cfg: Train) -> list[str]:
 
 
 def default_workdir(source: str, cfg: Train, fields: dict[str, Any]) -> pathlib.Path:
-    """runs/FILE-DATA, then the fields that were given, but for those that a run may be continued with other values of."""
+    """runs/METHOD-DATA, then the fields that were given, but for those that a run may be continued with other values of."""
     bound = {field: value for field, value in fields.items() if not _is_free(field, settings.free(config.saved(cfg)))}
     name = f"{pathlib.Path(source.split(':')[0]).stem}-{type(cfg.data).__module__.rpartition('.')[2]}"
     name += "".join(f",{field}={value}" for field, value in sorted(bound.items()))

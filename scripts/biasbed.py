@@ -78,7 +78,7 @@ def run(*command: str) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", nargs="?", default="shapes", help="a setting of configs/common.py; default: shapes")
+    parser.add_argument("dataset", nargs="?", default="shapes", help="a setting of jaxbed/presets/datasets.py; default: shapes")
     parser.add_argument("--out", type=pathlib.Path, help="default: runs/biasbed-DATASET")
     parser.add_argument("--methods", default=",".join(METHODS), help="default: all. InfoDrop's second phase comes after its first")
     parser.add_argument("--seeds", type=int, default=5)

@@ -32,18 +32,23 @@ def modules(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), r"--config=FILE\.py is missing, for example"),
-        (("--config=",), r"--config=FILE\.py is missing, for example"),
+        ((), r"--config=METHOD is missing, for example"),
+        (("--config=",), r"--config=METHOD is missing, for example"),
         (("--config",), r"--config lacks its value: write --config=VALUE"),
         ((ERM, "--workdir= "), "--workdir= is empty"),
         ((ERM, "--confg.seeds=3"), "--confg.seeds=3 is unknown: did you mean --config"),
-        ((ERM, "seeds=3"), "seeds=3 is unknown: a run is given --config=FILE.py, --config.NAME=VALUE and --workdir=DIR"),
+        ((ERM, "seeds=3"), "seeds=3 is unknown: a run is given --config=METHOD, --config.NAME=VALUE and --workdir=DIR"),
         ((ERM, "--workdirs=x"), "--workdirs=x is unknown: did you mean --workdir"),
         ((ERM, "--config..x=1"), "is unknown"),
         ((ERM, *(f"--config.data.augment.{name}=0.5" for name in AUGMENTED)), "so many fields make no name for a workdir: give --workdir"),
         ((f"--config={ROOT}/configs/emr.py", "--config.seeds=3"), r"there is no file .*emr\.py; did you mean .*erm\.py\?"),
-        ((f"--config={ROOT}/scores.csv",), "a configuration is a Python file, for example --config=configs/erm.py"),
+        (
+            (f"--config={ROOT}/scores.csv",),
+            "a Python file, or the name of one that jaxbed has, for example --config=erm",
+        ),
         ((f"--config={ROOT}/configs",), "a configuration is a Python file"),
+        (("--config=emr:shapes",), "--config=emr:shapes: jaxbed has no configuration emr; did you mean erm"),
+        (("--config=nothing",), "jaxbed has no configuration nothing; there are biasensemble, .* sagnet"),
         ((f"{ERM}:shaeps",), r"erm\.py:shaeps: no setting for data set 'shaeps': .* one of shapes, colored_mnist"),
     ],
 )
@@ -119,7 +124,7 @@ def test_a_value_that_cannot_be_is_told_with_what_is_allowed(override, message):
 
 def test_help_lists_every_field_with_what_it_holds_and_what_is_allowed(capsys):
     assert command_line.parse(["--help"]) is None
-    assert capsys.readouterr().out.startswith("usage: python -m jaxbed.main --config=FILE.py")
+    assert capsys.readouterr().out.startswith("usage: python -m jaxbed.main --config=METHOD")
     assert command_line.parse([ERM, "--config.optim.lr=0.5", "-h"]) is None
     lines = capsys.readouterr().out.splitlines()
     cfg = command_line.load(f"{ROOT}/configs/erm.py")
@@ -127,3 +132,13 @@ def test_help_lists_every_field_with_what_it_holds_and_what_is_allowed(capsys):
         (line,) = [line for line in lines if line.split()[:1] == [f"--config.{field}"]]
         assert line.endswith(values.allowed(hint))
     assert any(line.split()[:2] == ["--config.optim.lr", "0.5"] for line in lines)
+
+
+def test_a_configuration_of_jaxbed_is_named_from_any_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    named, by_path = (command_line.parse([f"--config={config}:colored_mnist"]) for config in ("sagnet", f"{ROOT}/configs/sagnet.py"))
+    assert named == by_path and named.workdir.name == "sagnet-colored_mnist"
+    (tmp_path / "mine.py").write_text(
+        "from jaxbed.configs import erm\n\ndef get_config(dataset='shapes'):\n    return erm.get_config(dataset)\n"
+    )
+    assert command_line.parse(["--config=mine.py"]).cfg == command_line.parse(["--config=erm"]).cfg

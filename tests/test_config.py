@@ -15,17 +15,17 @@ import pytest
 import tiny
 from PIL import Image
 
-from configs import common, published
 from jaxbed import command_line, config, parallel, values
 from jaxbed.data import bar, bffhq, biased_pictures, colored_mnist, corrupted_cifar10, held_out, imagenet, noise, shapes, waterbirds
 from jaxbed.evaluation import decisions
 from jaxbed.methods import lff
 from jaxbed.models import efficientnet, mlp, simple_conv, style_network
+from jaxbed.presets import datasets, published
 from jaxbed.training import keys, log, variants
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
-FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("common", "published", *OWN_DATA))
+FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in OWN_DATA)
 COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar"}  # whose networks other settings have too
 LARGE = ("imagenet", "imagenet_biasbed", "noise")  # have the large network
 ALWAYS = {
@@ -103,7 +103,7 @@ def shapes_of(tree):
     [
         pytest.param(stem, dataset, marks=pytest.mark.slow if stem not in ALWAYS.get(dataset, FILES) else ())
         for stem in FILES
-        for dataset in common.SETTINGS
+        for dataset in datasets.SETTINGS
         if dataset not in LARGE or stem in COMPILED[: 2 if dataset != "noise" else None]
         if dataset not in COMMON_NETS or stem in ("erm", "lff")
     ],
@@ -140,7 +140,7 @@ def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures)
         assert jax.eval_shape(decisions.named(evaluation_set.decision), logits).shape == (BATCH,), name
 
 
-@pytest.mark.parametrize("dataset", common.SETTINGS)
+@pytest.mark.parametrize("dataset", datasets.SETTINGS)
 @pytest.mark.parametrize("stem", FILES)
 def test_every_configuration_survives_json(stem, dataset):
     cfg = of_file(stem).get_config(dataset)
@@ -189,7 +189,7 @@ def test_algorithms_have_names_of_their_own():
     assert len(set(names)) == len(names) >= 4
 
 
-@pytest.mark.parametrize("dataset", common.SETTINGS)
+@pytest.mark.parametrize("dataset", datasets.SETTINGS)
 def test_all_methods_share_the_setting_of_a_data_set(dataset):
     """What is compared must differ in the method alone, and in what its authors publish for this data set."""
     found = [of_file(stem).get_config(dataset) for stem in FILES if stem not in SECOND_PHASES]
@@ -245,8 +245,8 @@ def test_what_a_command_line_overrides_is_told(tmp_path, capsys):
 def test_the_table_of_published_settings_names_fields_that_there_are(capsys):
     for kind, rows in published.TABLE.items():
         known = {field.name for field in dataclasses.fields(kind)}
-        datasets = {place if isinstance(place, str) else place[0] for place in rows}
-        assert datasets <= set(common.SETTINGS)
+        named = {place if isinstance(place, str) else place[0] for place in rows}
+        assert named <= set(datasets.SETTINGS)
         assert all(set(settings.values) <= known and settings.source for settings in rows.values())
     published.main()
     assert (
@@ -373,17 +373,17 @@ def test_whole_parts_cannot_be_overridden_by_a_word(monkeypatch):
 
 
 def test_an_unknown_data_set_is_refused_with_the_known_ones(monkeypatch):
-    with pytest.raises(ValueError, match=f"no setting for data set 'mnist': .*one of {', '.join(common.SETTINGS)}"):
-        common.build("ERM", None, "mnist")
-    with pytest.raises(ValueError, match=f"one of {', '.join(common.SETTINGS)}"):
+    with pytest.raises(ValueError, match=f"no setting for data set 'mnist': .*one of {', '.join(datasets.SETTINGS)}"):
+        datasets.build("ERM", None, "mnist")
+    with pytest.raises(ValueError, match=f"one of {', '.join(datasets.SETTINGS)}"):
         parse(monkeypatch, "--config=configs/erm.py:mnist")
 
 
 def test_a_file_outside_the_project_may_use_what_is_inside(monkeypatch, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
-        "from configs import common\nfrom jaxbed.methods import lff\n"
-        "def get_config(dataset='shapes'):\n    return common.build('mine', lff.Config(q=0.5), dataset)\n"
+        "from jaxbed.presets import datasets\nfrom jaxbed.methods import lff\n"
+        "def get_config(dataset='shapes'):\n    return datasets.build('mine', lff.Config(q=0.5), dataset)\n"
     )
     cfg = parse(monkeypatch, f"--config={path}:noise", "--config.method.alpha=0.9")
     assert (cfg.name, cfg.method, type(cfg.data)) == ("mine", lff.Config(q=0.5, alpha=0.9), noise.Config)
@@ -417,7 +417,7 @@ def test_settings_that_no_run_can_have_are_refused(change, message):
 def parts_of_configurations() -> list:
     """One of every kind of dataclass that a configuration of this package can hold."""
     built = [
-        of_file(stem).get_config(dataset) for stem in FILES for dataset in common.SETTINGS if dataset not in COMMON_NETS or stem == "erm"
+        of_file(stem).get_config(dataset) for stem in FILES for dataset in datasets.SETTINGS if dataset not in COMMON_NETS or stem == "erm"
     ]
     built += [tiny.train_config(net=net) for net in (simple_conv.Config(), efficientnet.Config())]
     built += [tiny.train_config(data=held_out.Config(data())) for data in (bar.Config, bffhq.Config, waterbirds.Config)]

@@ -339,7 +339,7 @@ def test_another_setting_leaves_the_run_as_it_was(refusals, trained):
 
 
 def test_a_missing_config_is_named(refusals):
-    assert_refused(refusals["no config"], "--config=FILE.py is missing")
+    assert_refused(refusals["no config"], "--config=METHOD is missing")
 
 
 def test_a_config_file_that_does_not_exist_is_named(refusals):

@@ -384,7 +384,7 @@ def test_a_second_sweep_in_one_workdir_is_refused(file, tmp_path, capsys):
 
 def test_the_command_lists_sweep(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["jaxbed", "--help"])
-    assert cli.main() == 0 and "sweep --config=FILE.py --grid" in capsys.readouterr().out
+    assert cli.main() == 0 and "sweep --config=METHOD[:DATA] --grid" in capsys.readouterr().out
 
 
 def test_values_may_be_tuples_and_folders_have_plain_names():

@@ -6,7 +6,7 @@ the biased network descends, in place of its generalised cross-entropy, the mean
 as in `methods.lff` or `methods.disent`.
 
 Differs from the authors' code: the throw-away networks are those after `epochs_before` epochs (there the better on validation of those
-after 1 and 501 steps: for each data set's epochs see configs/published.py); they are asked about images without augmentation; a batch
+after 1 and 501 steps: `presets.published` has each data set's epochs); they are asked about images without augmentation; a batch
 without kept images has loss 0 (there NaN); where no image at all would be kept, all are.
 """
 

@@ -11,7 +11,7 @@ the first `swap_after` of the run. Prediction is C_i's, with the image's own z_b
 Differs from the authors' code: swapping begins after a share of the run and not at step 10,000 of 50,000, which shorter runs never reach,
 and so do the decays of the learning rate; one optimizer instead of one for each encoder with its head, the same for rules that act on each
 number by itself, as SGD and Adam do; a batch may hold a single image's features. The defaults are those of Colored MNIST; for other data
-sets see configs/published.py.
+sets see jaxbed/presets/published.py.
 """
 
 import dataclasses

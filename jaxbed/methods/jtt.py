@@ -4,7 +4,7 @@ ERM for a few epochs; then ERM from the start, with `upweight` further copies of
 
 Differs from the authors' code: copies are drawn, each image with a weight of 1 + upweight if it was wrong and else 1, with replacement, in
 epochs of the usual length; the errors are those of one pass after training (there: of the last epoch's batches, while it trains).
-The defaults are those of CelebA (1 of 50 epochs); for Waterbirds see configs/published.py.
+The defaults are those of CelebA (1 of 50 epochs); for Waterbirds see jaxbed/presets/published.py.
 """
 
 import dataclasses

@@ -95,7 +95,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--slurm", action="append", default=[], metavar="NAME=VALUE", help="parameter of submitit, e.g. slurm_partition=gpu; repeatable")
     asked, words = parser.parse_known_args(list(argv))
     if strange := [word for word in words if not re.match(r"--config[.=]", word)]:
-        raise ValueError(f"{strange[0]} is unknown: settings of all runs are given as --config=FILE.py and --config.NAME=VALUE")
+        raise ValueError(f"{strange[0]} is unknown: settings of all runs are given as --config=METHOD and --config.NAME=VALUE")
     if given := [word for word in words if word.startswith("--config.seeds")]:
         raise ValueError(f"{given[0]}: seeds to tune on are given as --seeds, those of the final run as --trials")
     if asked.seeds < 1 or asked.trials < 0:

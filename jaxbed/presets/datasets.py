@@ -1,6 +1,6 @@
 """What the configurations of all methods share: a data set's network, schedule and optimizer.
 
-`--config=configs/lff.py` runs on `shapes`, the data set made by code; `--config=configs/lff.py:colored_mnist` on another one.
+`--config=lff` runs on `shapes`, the data set made by code; `--config=lff:colored_mnist` on another one.
 A new data set is one more function here, named in SETTINGS; a method's file never mentions it.
 """
 
@@ -8,12 +8,12 @@ import dataclasses
 import re
 from typing import Any
 
-from configs import published
 from jaxbed import config
 from jaxbed.config import Train
 from jaxbed.data import augment, bar, bffhq, colored_mnist, corrupted_cifar10, imagenet, noise, shapes, waterbirds
 from jaxbed.models import mlp, resnet
 from jaxbed.optim import Optim
+from jaxbed.presets import published
 
 
 def _shapes(name: str, method: Any) -> Train:
@@ -160,7 +160,7 @@ def build(name: str, method: Any, dataset: str) -> Train:
     dataset, _, percent = dataset.partition(":")
     if dataset not in SETTINGS:
         raise ValueError(
-            f"no setting for data set {dataset!r}: after the colon of --config=FILE.py:DATASET comes one of {', '.join(SETTINGS)}"
+            f"no setting for data set {dataset!r}: the part after the colon of --config=METHOD:DATASET is one of {', '.join(SETTINGS)}"
         )
     cfg = SETTINGS[dataset](name, method)
     if percent:
