@@ -1,17 +1,13 @@
 """DFR as published: ERM on the training images, then a new head on half of the validation images; the other half selects epochs.
 
 python -m jaxbed.main --config=configs/dfr_val.py
-python -m jaxbed.main --config=configs/dfr_val.py:colored_mnist --config.data.of.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=configs/dfr_val.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
-import dataclasses
-
 from jaxbed.config import Train
-from jaxbed.data import held_out
 from jaxbed.methods import dfr
 from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    cfg = datasets.build("DFR, held out", dfr.Config(), dataset)
-    return dataclasses.replace(cfg, data=held_out.Config(cfg.data))
+    return datasets.build("DFR, held out", dfr.Config(held_out=0.5), dataset)

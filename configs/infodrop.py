@@ -1,4 +1,6 @@
-"""InfoDrop after the stem, r0 = 1.5, T = 0.03: the first phase of the paper's recipe; --config.method.variant=biasbed for BiasBed's.
+"""InfoDrop after the stem, r0 = 1.5, T = 0.03: the first phase of the paper's recipe, of which infodrop_finetune has the whole.
+
+--config.method.variant=biasbed is BiasBed's form.
 
 python -m jaxbed.main --config=configs/infodrop.py
 """

@@ -1,6 +1,6 @@
-"""InfoDrop's second phase: a fifth as many epochs without dropping, at learning rate 0.001, from the end of the first.
+"""InfoDrop's whole recipe: with dropping, then a fifth as many epochs without it at learning rate 0.001, which are what is evaluated.
 
-python -m jaxbed.main --config=configs/infodrop_finetune.py --config.init_from=runs/infodrop-shapes
+python -m jaxbed.main --config=infodrop_finetune
 """
 
 import dataclasses
@@ -11,7 +11,5 @@ from jaxbed.presets import datasets
 
 
 def get_config(dataset: str = "shapes") -> Train:
-    cfg = datasets.build("InfoDrop, fine-tuned", infodrop.Config(drop_rate=0.0), dataset)
-    epochs = max(cfg.epochs // 5, 1)
-    optim = dataclasses.replace(cfg.optim, lr=0.001, schedule="step", milestones_epochs=(0.8 * epochs,), warmup_epochs=0.0)
-    return dataclasses.replace(cfg, optim=optim, epochs=epochs)
+    cfg = datasets.build("InfoDrop, fine-tuned", infodrop.Config(), dataset)
+    return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, finetune_epochs=max(cfg.epochs // 5, 1)))

@@ -7,6 +7,7 @@ main, cli, command_line   the commands, and what their words mean
 config, values            what a run is made of, and what its fields can hold
 settings                  in which settings two saved runs differ; without JAX
 method                    what a method is: three pure functions for one seed and one batch
+stages                    methods that train in several stages
 presets/                  settings that runs start with: those of a data set, and those published for a method on it
 optim                     optimizers and schedules
 parallel                  seeds and devices: alone knows how many there are of either
@@ -14,7 +15,7 @@ parallel                  seeds and devices: alone knows how many there are of e
 methods/                  one file a method; parts/: losses, relative difficulty, groups, partners to mix with
 models/                   networks, their layers, readers and converters of published weights
 data/                     data sets, streams, augmentation
-training/                 the loop (train), compiled steps (program), checkpoints, runs that come first (before, throwaway), pretrained
+training/                 the loop (train), compiled steps (program), checkpoints, stages that come before a run (plan, staged), pretrained
                           weights (initial), members of an array (variants), signals, lock, log, random keys
 evaluation/               answers of every epoch's checkpoint (evaluate), their files, decision rules, metrics
 tuning/                   grids of settings (sweep), and how separate runs are launched

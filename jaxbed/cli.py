@@ -59,14 +59,15 @@ def _evaluate(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     from jaxbed import config, parallel
     from jaxbed.evaluation import evaluate
-    from jaxbed.training import variants
+    from jaxbed.training import plan
     from jaxbed.training.log import Log
 
     parallel.keep_compilations()
     cfg = config.load(arguments.workdir, arguments.allow_module)
     parallel.use_cores(cfg.seeds, cfg.mesh)
-    here = dataclasses.replace(cfg, mesh=parallel.fitting(cfg.mesh))
-    status = evaluate.evaluate(here, variants.open_all(cfg), arguments.workdir, Log(arguments.workdir), arguments.watch)
+    _, last, variants, workdir = plan.job(cfg, arguments.workdir)
+    here, columns = dataclasses.replace(last, mesh=parallel.fitting(last.mesh)), plan.example_columns(cfg, variants[0].source)
+    status = evaluate.evaluate(here, variants, workdir, Log(workdir), arguments.watch, columns)
     return 128 + status if status else 0
 
 

@@ -22,6 +22,7 @@ from jaxbed.system import files
 from jaxbed.values import Count, NotNegative, Range, Whole
 
 CURE = "restore it, or take another workdir"
+WEIGHTS = (".pth", ".pt", ".bin", ".safetensors", ".pth.tar", ".ckpt")
 PARTS = ("method", "net", "data", "optim", "mesh", "eval", "save")  # of a configuration, that are dataclasses
 
 
@@ -76,6 +77,11 @@ def check(cfg: Train) -> None:
             raise ValueError(f"{part} is a {type(getattr(cfg, part)).__name__}, which has no {needed}(): give a Config that has one")
     if fault := names.fault(cfg.name):
         raise ValueError(f"name = {names.quoted(cfg.name)} {fault}. It is the algorithm's name in every table")
+
+
+def is_weights(source: str) -> bool:
+    """Whether `init_from` names a file of weights, and no workdir."""
+    return source.lower().endswith(WEIGHTS)
 
 
 def look_up(cfg: Any, field: str, asked: str) -> Any:

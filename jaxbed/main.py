@@ -31,40 +31,41 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
     from jaxbed import config, parallel
     from jaxbed.evaluation import evaluate
-    from jaxbed.training import lock, throwaway, train, variants
+    from jaxbed.training import lock, plan, staged
     from jaxbed.training.log import Log
     from jaxbed.tuning import launch
 
     parallel.keep_compilations()
     config.check(cfg)
-    found = variants.open_all(cfg)
-    train.check(found)
-    parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(found), cfg.batch_size).check_batch(cfg.batch_size)
-    for variant in found:
-        evaluate.chosen(cfg, variant.source)  # a wrong name shows before the training, not after
+    planned = plan.jobs(cfg, workdir)
+    last, variants = planned[-1].cfg, planned[-1].variants
+    plan.check(variants)
+    parallel.Seeds(last.seeds, last.first_seed, last.mesh, len(variants), last.batch_size).check_batch(last.batch_size)
+    for variant in variants:
+        evaluate.chosen(last, variant.source)  # a wrong name shows before the training, not after
     with lock.held(workdir):
         config.claim(cfg, workdir)  # nothing is written before all that can be refused was looked at
         log = Log(workdir)
-        log.header(cfg, found)
-        log.data(found)
-        stages = throwaway.run, train.train, evaluate.evaluate
-        status = next((status for stage in stages if (status := stage(cfg, found, workdir, log))), 0)
+        log.header(cfg, variants)
+        log.data(variants)
+        columns = plan.example_columns(cfg, variants[0].source)
+        status = staged.run(cfg, planned, log) or evaluate.evaluate(last, variants, workdir, log, columns=columns)
     if status:
         log.say(f"stopped by signal {status}; the same command goes on from here")
         return 128 + status
-    if all(split.role == "val" for split in evaluate.chosen(cfg, found[0].source).values()):
+    if all(split.role == "val" for split in evaluate.chosen(last, variants[0].source).values()):
         log.say("only validation images were evaluated: no scores to compare")
         return 0
     from jaxbed.stats import main as statistics
 
     alive = launch.alive(workdir)
-    for i, variant in enumerate(found):
+    for i, variant in enumerate(variants):
         if variant.name:
             log.say(f"\n{workdir / variant.name}")
         if alive and not any(alive[i * cfg.seeds : (i + 1) * cfg.seeds]):
             log.say("every seed became non-finite: no scores")
             continue
-        select = [] if cfg.epochs else ["--select", "last"]  # one epoch, and perhaps no set to select by
+        select = [] if last.epochs else ["--select", "last"]  # one epoch, and perhaps no set to select by
         status = statistics.main([str(workdir / variant.name), "--missing", "drop", *select]) or status  # names the seeds it leaves out
     return status
 

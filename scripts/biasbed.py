@@ -60,8 +60,6 @@ def settings(method: str, asked: argparse.Namespace, out: pathlib.Path) -> list[
         given = [f"--config.data.more=({','.join(map(repr, folders))},)"]
     elif method == "stylized_erm" and asked.stylized:
         given = [f"--config.data.train={asked.stylized}"]
-    elif method == "infodrop_finetune":
-        given = [f"--config.init_from={out / 'infodrop'}"]
     elif method == "debiased":
         given = [f"--config.method.style.weights={asked.style or out / 'style.safetensors'}"]
     return [f"--config={ROOT / 'configs' / config}", f"--config.seeds={asked.seeds}", *asked.rest, *given, f"--workdir={out / method}"]
@@ -80,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", nargs="?", default="shapes", help="a setting of jaxbed/presets/datasets.py; default: shapes")
     parser.add_argument("--out", type=pathlib.Path, help="default: runs/biasbed-DATASET")
-    parser.add_argument("--methods", default=",".join(METHODS), help="default: all. InfoDrop's second phase comes after its first")
+    parser.add_argument("--methods", default=",".join(METHODS), help="default: all")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--style", default="", help="safetensors file of the style network, see data_prep/style_network.py")
     parser.add_argument("--stylized", default="", help="Stylized-ImageNet's training images")
@@ -92,8 +90,6 @@ def main(argv: list[str] | None = None) -> int:
     methods = asked.methods.split(",")
     if unknown := [name for name in methods if name not in METHODS and not (ROOT / "configs" / f"{name}.py").is_file()]:
         parser.error(f"--methods {unknown[0]}: choose from {', '.join(METHODS)}, or any file of configs/")
-    if "infodrop_finetune" in methods and "infodrop" not in methods[: methods.index("infodrop_finetune")]:
-        parser.error("--methods infodrop_finetune: it starts from infodrop, which must be named before it")
     out = (asked.out or ROOT / "runs" / f"biasbed-{asked.dataset}").resolve()
     left_out = {name: lacking for name in methods if (lacking := needs(name, asked))}
     seconds = {}

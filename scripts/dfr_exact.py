@@ -17,7 +17,7 @@ from jaxbed.evaluation import evaluate
 from jaxbed.method import apply_net
 from jaxbed.methods.parts.groups import Groups
 from jaxbed.models import features
-from jaxbed.training import program, train, variants
+from jaxbed.training import plan, program, train
 from jaxbed.training.log import Log
 
 SUBSETS = 20  # of the authors' average
@@ -56,7 +56,8 @@ def main() -> None:
     parser.add_argument("workdir", type=pathlib.Path)
     workdir = parser.parse_args().workdir
     cfg = config.load(workdir)
-    found = variants.open_all(cfg)
+    last = plan.job(cfg, workdir)
+    cfg, found = last.cfg, last.variants
     source, classes, l1 = found[0].source, len(found[0].source.class_names), cfg.method.l1
     store = train.stores(workdir, cfg.seeds, Log(workdir))[1]
     weights = store.load(cfg.epochs, program.snapshot(train.prepare(cfg, found, workdir).abstract))

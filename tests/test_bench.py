@@ -69,7 +69,7 @@ def test_step(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("method", "table"), [("biasensemble", "kept"), ("jtt", "wrong"), ("softcon", "biased_direction")])
-def test_answers_of_networks_that_come_first_are_made_up(method, table):
+def test_outputs_of_earlier_stages_are_made_up(method, table):
     case = cases.step(method, small=True)._replace(net=cases.mlp.Config((8,)))
     found = cases.assemble(case, method).tables
     assert list(found) == [table] and len(found[table]) == case.images

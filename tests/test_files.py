@@ -30,7 +30,7 @@ from jaxbed.system import cache, files
 
 SETS = ("val", "edge")
 CFG = tiny.mlp_config(eval=config.Eval(sets=SETS))
-BEFORE = tiny.mlp_config("jtt", eval=config.Eval(sets=SETS))
+STAGED = tiny.mlp_config("jtt", eval=config.Eval(sets=SETS))
 
 
 @pytest.fixture(scope="module")
@@ -276,17 +276,19 @@ def test_a_damaged_description_of_the_training_set_is_rebuilt_before_anything_wa
         refused(capsys, cli.evaluate([str(workdir)]), workdir / path.name, "is damaged (", "delete it")
 
 
-def test_damaged_outputs_of_a_first_stage_are_named(tmp_path, capsys):
-    assert main.run(BEFORE, tmp_path) == 0
-    path = tmp_path / "before" / "said.npz"
+def test_damaged_outputs_of_a_first_stage_are_named(tmp_path):
+    assert main.run(STAGED, tmp_path) == 0
+    path = tmp_path / "stages" / "first_network" / "outputs.npz"
     whole, content = path.read_bytes(), files.read_arrays(path)
     others = [archive(other=npy("'<i2'", "(1, 1)", b"\0\0")), archive(), archive(response=npy("'|O'", "(1,)", pickle.dumps([1])))]
     for damaged in (b"", whole[:-30], patched(whole, CENTRAL, 10, b"\x63"), *others):
         path.write_bytes(damaged)
-        capsys.readouterr()
-        refused(capsys, cli.evaluate([str(tmp_path)]), path, "delete it, and python -m jaxbed.main makes it again")
+        with pytest.raises(ValueError, match=re.escape(str(path))) as error:
+            main.run(STAGED, tmp_path)
+        assert str(error.value).endswith("delete it, and python -m jaxbed.main makes it again")
     files.write_arrays(path, {name: array[:, :, :-1] for name, array in content.items()})
-    refused(capsys, cli.evaluate([str(tmp_path)]), path, "does not belong to this run")
+    with pytest.raises(ValueError, match=r"outputs\.npz does not belong to this run"):
+        main.run(STAGED, tmp_path)
 
 
 # Hostile files

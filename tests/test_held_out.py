@@ -8,11 +8,11 @@ import pytest
 import tiny
 
 from jaxbed import config, main
-from jaxbed.data import colored_mnist, held_out
+from jaxbed.data import held_out
 from jaxbed.data.split import Split
 from jaxbed.data.stream import Images
 from jaxbed.methods import dfr
-from jaxbed.training import before, variants
+from jaxbed.training import plan, variants
 
 WHOLE = dataclasses.replace(tiny.DATA, val_images=64, texture_correlation=0.5)
 
@@ -68,24 +68,17 @@ def test_a_share_that_leaves_nothing_is_refused(share):
 
 
 def test_single_images_of_their_kind_cannot_be_divided():
-    with pytest.raises(ValueError, match=r"data\.share = 0\.5 of 16 validation images of shapes leaves nothing to divide"):
+    with pytest.raises(ValueError, match=r"a share of 0\.5 of the 16 validation images of shapes leaves none to train on, or"):
         held_out.Config(dataclasses.replace(WHOLE, val_images=16)).open()
 
 
-def test_what_comes_before_dfr_is_trained_on_the_whole_data_set(tmp_path):
-    data = held_out.Config(WHOLE)
-    cfg = tiny.mlp_config("dfr", data=data, epochs=1, sweep=("method.l1=0.0,0.1",), batch_size=8)
-    found = variants.open_all(cfg)
-    first = before.asked(cfg, found)
-    assert before.plan(cfg, first).data == WHOLE and before.places(cfg, first, found).tolist() == [0, 1, 0, 1]
+def test_dfr_trains_its_network_on_the_whole_data_set_and_its_head_on_held_out_images(tmp_path):
+    cfg = tiny.mlp_config(data=WHOLE, epochs=1, sweep=("method.l1=0.0,0.1",), batch_size=8)
+    cfg = dataclasses.replace(cfg, method=dfr.Config(held_out=0.5))
     assert main.run(cfg, tmp_path) == 0
-    assert config.load(tmp_path / "before").data == WHOLE and config.load(tmp_path).data == data
+    assert config.load(tmp_path / "stages" / "ERM").data == WHOLE
+    last = plan.job(cfg, tmp_path)
+    assert last.cfg.data == held_out.Config(WHOLE) and len(last.variants[0].source.train.label) < WHOLE.val_images
+    assert plan.members(cfg).tolist() == [0, 1, 0, 1]
     name, own, _ = variants.combine(cfg)[0]
-    assert (tmp_path / name / "responses" / "val" / "1.npz").is_file() and isinstance(own.method, dfr.Config)
-
-
-def test_the_configuration_of_held_out_dfr_survives_json():
-    from configs import dfr_val
-
-    cfg = dfr_val.get_config("colored_mnist")
-    assert config.from_dict(config.to_dict(cfg)) == cfg and isinstance(cfg.data.of, colored_mnist.Config)
+    assert (tmp_path / name / "responses" / "val" / "1.npz").is_file() and config.load(tmp_path / name) == own

@@ -12,7 +12,7 @@ from jaxbed import config, main, parallel
 from jaxbed.data import shapes
 from jaxbed.models import convert, mlp, resnet
 from jaxbed.optim import Optim
-from jaxbed.training import before, train, variants
+from jaxbed.training import plan, train, variants
 from jaxbed.training.log import Log
 from jaxbed.training.program import snapshot
 
@@ -106,11 +106,10 @@ def test_all_networks_of_a_method_start_from_a_file(weights, method, nets):
 
 
 @pytest.mark.parametrize("method", ["softcon", "dfr", *(pytest.param(name, marks=pytest.mark.slow) for name in ("biasensemble", "jtt"))])
-def test_networks_that_come_first_start_from_a_file_that_fits_their_kind(weights, method):
+def test_networks_that_come_first_start_from_a_file_that_fits_their_kind(weights, method, tmp_path):
     path, params, _ = weights
     cfg = small(method, init_from=str(path))
-    plan = before.plan(cfg, cfg.method.before(cfg, 16))
-    nets = jax.tree.leaves(started(plan).state.params, is_leaf=lambda tree: "stem_conv" in tree)
+    nets = jax.tree.leaves(started(plan.job(cfg, tmp_path, 0).cfg).state.params, is_leaf=lambda tree: "stem_conv" in tree)
     of_file = [np.array_equal(net["stem_conv"]["kernel"][0], params["stem_conv"]["kernel"]) for net in nets if isinstance(net, dict)]
     assert of_file == [method != "softcon"]  # whose networks are biased by design
 

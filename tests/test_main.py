@@ -267,9 +267,10 @@ def test_a_command_refused_beside_a_running_one_changes_nothing(home, tmp_path):
 
 
 def test_a_first_stage_has_its_folder_for_itself(tmp_path):
-    with lock.held(tmp_path / "run" / "before"), pytest.raises(ValueError, match=r"another process works in .*before"):
+    folder = tmp_path / "run" / "stages" / "first_network"
+    with lock.held(folder), pytest.raises(ValueError, match=r"another process works in .*first_network"):
         main.run(tiny.mlp_config("jtt"), tmp_path / "run")
-    assert not list((tmp_path / "run" / "before").iterdir())
+    assert not list(folder.iterdir())
 
 
 def test_milestones_that_are_never_reached_are_reported(tmp_path, capsys):
@@ -392,13 +393,10 @@ def test_damaged_files_of_a_run_are_named_or_made_again(tmp_path, capsys):
     answers.write_bytes(content)
     assert cli.evaluate([str(tmp_path)]) == 0
     assert answers.read_bytes() == before
-    for name in ("training_set.json", "before/said.npz"):
-        path = tmp_path / name
-        content = path.read_bytes()
-        path.write_bytes(content[: len(content) // 2])
-        assert cli.evaluate([str(tmp_path)]) == 2
-        assert f"{name} is damaged" in capsys.readouterr().err
-        path.write_bytes(content)
+    path = tmp_path / "training_set.json"
+    path.write_bytes(path.read_bytes()[:20])
+    assert cli.evaluate([str(tmp_path)]) == 2
+    assert "training_set.json is damaged" in capsys.readouterr().err
 
 
 def test_a_config_of_a_module_that_is_gone_is_an_error_that_names_it():
@@ -525,13 +523,13 @@ def test_eval_watch_follows_a_training_to_its_end(home, tmp_path):
 
 
 def test_eval_watch_waits_for_a_first_stage(tmp_path, monkeypatch):
-    """Here its answers appear while the watcher sleeps."""
+    """Here the run's own checkpoints appear while the watcher sleeps."""
     assert main.run(tiny.mlp_config("jtt"), tmp_path) == 0
     shutil.rmtree(tmp_path / "responses")
-    said, aside = tmp_path / "before" / "said.npz", tmp_path / "aside.npz"
-    said.rename(aside)
+    epochs, aside = tmp_path / "checkpoints" / "epochs", tmp_path / "aside"
+    epochs.rename(aside)
     with lock.held(tmp_path):
-        monkeypatch.setattr(evaluate.time, "sleep", lambda seconds: aside.rename(said))
+        monkeypatch.setattr(evaluate.time, "sleep", lambda seconds: shutil.copytree(aside, epochs))
         assert cli.evaluate([str(tmp_path), "--watch"]) == 0
     assert (tmp_path / "responses" / "val" / "2.npz").is_file()
 

@@ -65,8 +65,8 @@ def same(one, other):
 
 def kept(probability, said=None, **settings):
     """What is kept of images of which each network says a probability, [nets, N]."""
-    first = biasensemble.Config(networks=len(probability), **settings).before(CFG, CLASSES)
-    return first.tables({"probability": np.float32(probability)}, None, (said if said is not None else []).append)["kept"].tolist()
+    last = biasensemble.Config(networks=len(probability), **settings).training_stages(CFG)[-1]
+    return last.columns({"probability": np.float32(probability)}, None, (said if said is not None else []).append)["kept"].tolist()
 
 
 def test_images_are_kept_where_enough_networks_are_confident():
@@ -85,9 +85,9 @@ def test_where_nothing_would_be_kept_all_is_and_that_is_said():
 
 
 def test_networks_are_asked_for_the_probability_of_the_label():
-    first = biasensemble.Config().before(CFG, CLASSES)
-    method, state = made(first.method, batch())
-    said = first.ask(state.params, state.stats, batch()["image"], batch()["label"])["probability"]
+    first, _ = biasensemble.Config().training_stages(CFG)
+    method, state = made(first.cfg.method, batch())
+    said = first.outputs(method, state.params, state.stats, batch()["image"], batch()["label"])["probability"]
     np.testing.assert_allclose(said, np.exp(-cross_entropy(method.predict(state.params, {"biased": {}}, batch()["image"]))), rtol=1e-5)
 
 
@@ -164,12 +164,12 @@ def test_errors_weigh_their_copies_more():
 
 
 def test_an_error_is_an_answer_that_is_not_the_label():
-    first = jtt.Config().before(CFG, CLASSES)
-    method, state = made(first.method, batch())
-    said = {"wrong": np.asarray(first.ask(state.params, state.stats, batch()["image"], batch()["label"])["wrong"])[None]}
+    first, last = jtt.Config().training_stages(CFG)
+    method, state = made(first.cfg.method, batch())
+    outputs = {"wrong": np.asarray(first.outputs(method, state.params, state.stats, batch()["image"], batch()["label"])["wrong"])[None]}
     wrong = np.asarray(method.predict(state.params, state.stats, batch()["image"])).argmax(1) != LABEL
     assert 0 < wrong.sum() < SIZE
-    np.testing.assert_array_equal(first.tables(said, LABEL, print)["wrong"], wrong)
+    np.testing.assert_array_equal(last.columns(outputs, LABEL, print)["wrong"], wrong)
 
 
 # DFR
@@ -325,16 +325,17 @@ def test_a_step_of_softcon_is_both_losses_of_their_own_images():
 
 
 def test_g_is_trained_by_cross_entropy_and_asked_for_directions():
-    first = softcon.Config().before(CFG, CLASSES)
-    method, state = made(first.method, batch())
+    first, _ = softcon.Config().training_stages(CFG)
+    method, state = made(first.cfg.method, batch())
     _, metrics = method.step(state, batch(), KEY)
     network = rebias.BiasedNet().make(NET, CLASSES)
     variables = {"params": state.params["biased"], "batch_stats": state.stats["biased"]}
     (_, logits), _ = network.apply(variables, batch()["image"], train=True, mutable=["batch_stats"])
     np.testing.assert_allclose(metrics["loss"], cross_entropy(logits).mean(), rtol=1e-5)
-    said = jax.jit(first.ask)(state.params, state.stats, batch()["image"], batch()["label"])["biased_direction"]
+    outputs = jax.jit(first.outputs, static_argnums=0)(method, state.params, state.stats, batch()["image"], batch()["label"])
+    direction = outputs["biased_direction"]
     features, answer = network.apply(variables, batch()["image"], train=False)
-    np.testing.assert_allclose(said * np.linalg.norm(features, axis=1, keepdims=True), features, atol=1e-6)
+    np.testing.assert_allclose(direction * np.linalg.norm(features, axis=1, keepdims=True), features, atol=1e-6)
     np.testing.assert_allclose(method.predict(state.params, state.stats, batch()["image"]), answer, rtol=1e-5)
 
 
@@ -349,7 +350,7 @@ def test_g_is_trained_by_cross_entropy_and_asked_for_directions():
 )
 def test_first_runs_that_cannot_be_are_refused(config, message):
     with pytest.raises(ValueError, match=message):
-        config.before(CFG, CLASSES)
+        config.training_stages(CFG)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from jaxbed.methods import (
 )
 from jaxbed.models import mlp, resnet, style_network
 from jaxbed.optim import Optim
-from jaxbed.training import before, throwaway, variants
+from jaxbed.training import plan, variants
 from jaxbed.training.program import Program, assemble
 
 METHODS = {
@@ -92,9 +92,9 @@ def mlp_config(method: str = "erm", **changes: Any) -> config.Train:
 
 
 def tables(cfg: config.Train, source: Source) -> dict[str, np.ndarray]:
-    """What networks that come first might have said, made up: {name: [S, N, ...]}."""
-    first, rng = before.asked(cfg, variants.one(cfg, source)), np.random.default_rng(0)
-    members = [throwaway.made_up(cfg, first, source, rng) for _ in range(cfg.seeds)]
+    """What the networks of earlier stages might have given, made up: {name: [S, N, ...]}."""
+    rng = np.random.default_rng(0)
+    members = [plan.example_columns(cfg, source, rng=rng) for _ in range(cfg.seeds)]
     return {name: np.stack([member[name] for member in members]) for name in members[0]}
 
 

@@ -31,7 +31,8 @@ class Config:
         held = source.sets[names[0]]
         chosen = divide(held.split, self.share, self.seed)
         if chosen.all() or not chosen.any():
-            raise ValueError(f"data.share = {self.share} of {len(chosen)} validation images of {source.name} leaves nothing to divide")
+            images = f"{len(chosen)} validation images of {source.name}"
+            raise ValueError(f"a share of {self.share} of the {images} leaves none to train on, or none to select epochs by")
         sets = {**source.sets, names[0]: held._replace(split=pick(held.split, np.flatnonzero(~chosen)))}
         facts = {**source.facts, "trained_on_validation_share": self.share, "held_out_seed": self.seed}
         return dataclasses.replace(source, train=pick(held.split, np.flatnonzero(chosen)), sets=sets, facts=facts, parts=())

@@ -30,7 +30,7 @@ from jaxbed.data.source import EvaluationSet, Source, cells
 from jaxbed.evaluation import answers, decisions, metrics, pools
 from jaxbed.stats import tables
 from jaxbed.system import files
-from jaxbed.training import before, lock, train
+from jaxbed.training import lock, train
 from jaxbed.training.interrupt import Interrupt
 from jaxbed.training.log import Log
 from jaxbed.training.program import Program, snapshot
@@ -61,15 +61,23 @@ class Part(NamedTuple):
     pools: list[pools.Pool]
 
 
-def evaluate(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log, watch: bool = False) -> int:
+def evaluate(
+    cfg: config.Train,
+    variants: list[Variant],
+    workdir: pathlib.Path,
+    log: Log,
+    watch: bool = False,
+    columns: dict[str, np.ndarray] | None = None,
+) -> int:
     """Answers all sets for every epoch's checkpoint that has no (current) answers yet.
 
-    watch waits for further epochs until the last one is done. Returns 0, or the number of the signal that ended it early.
+    watch waits for further epochs until the last one is done. columns {name: [N, ...]} are like those that batches carry of each image.
+    Returns 0, or the number of the signal that ended it early.
     Raises ValueError for a damaged checkpoint, and where no epoch has been trained or, while it watches, nobody trains the others.
     """
-    while watch and not before.is_done(cfg, variants, workdir) and not lock.is_free(workdir):
-        time.sleep(1.0)
-    program, done = train.prepare(cfg, variants, workdir), set()
+    members = cfg.seeds * len(variants)
+    of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in (columns or {}).items()}
+    program, done = train.prepare(cfg, variants, workdir, of_members), set()
     _, epochs = train.stores(workdir, program.seeds.size, log)
     parts = prepare(cfg, variants, program, pathlib.Path(workdir), set(epochs.numbers()))
     together = EPOCHS if any(one_pool.streamed for part in parts for one_pool in part.pools) else 1
@@ -114,7 +122,7 @@ def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdi
         keep(folder, asked, trained)
         describe(folder, variant.source, sets, asked)
         if variant.name:
-            config.save(variant.cfg, workdir / variant.name / "config.json")
+            config.save(variant.given, workdir / variant.name / "config.json")
         if id(variant.source) not in ready:
             ready[id(variant.source)] = pools.pool(program.method.predict, seeds, variant.source, sets, cfg.eval.batch_size)
         parts.append(Part(folder, asked, seeds, ready[id(variant.source)]))

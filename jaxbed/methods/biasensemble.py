@@ -23,7 +23,7 @@ from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_lo
 from jaxbed.methods import lff
 from jaxbed.methods.parts import losses
 from jaxbed.optim import Optim
-from jaxbed.training.before import Before
+from jaxbed.stages import Stage
 from jaxbed.values import Count, ShareBelowOne
 
 
@@ -66,23 +66,22 @@ class Config:
     confidence: ShareBelowOne = 0.99  # probability that a network must exceed
     agreement: Count = 3  # networks that must, for an image to be kept
 
-    def before(self, cfg: Train, classes: int) -> Before:
+    def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
         if self.agreement > self.networks:
             raise ValueError(f"method.agreement = {self.agreement} of method.networks = {self.networks}: take 1 to as many as there are")
-        network = cfg.net.make(classes)
 
-        def ask(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
-            logits = apply_net(network, params["biased"], stats["biased"], image, False)[0]
-            return {"probability": jnp.exp(-losses.cross_entropy(logits, label))}
+        def probability(method: Method, params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
+            return {"probability": jnp.exp(-losses.cross_entropy(method.predict(params, stats, image), label))}
 
-        def tables(said: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
-            keep = (said["probability"] > np.float32(self.confidence)).sum(0) >= self.agreement
+        def columns(outputs: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+            keep = (outputs["probability"] > np.float32(self.confidence)).sum(0) >= self.agreement
             if not keep.any():
                 agree = f"{self.agreement} of {self.networks} networks are confident above {self.confidence}"
                 say(f"of no training image {agree}, so all are kept: train them longer (method.epochs_before), or lower method.confidence")
             return {"kept": keep | ~keep.any()}
 
-        return Before("biased networks", Biased(self.q), self.epochs_before, ask, tables, self.networks)
+        biased = dataclasses.replace(cfg, method=Biased(self.q), epochs=self.epochs_before)
+        return Stage("biased networks", biased, self.networks, outputs=probability), Stage("", cfg, columns=columns)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         return self.base.make(info, net, optim, kept_loss)

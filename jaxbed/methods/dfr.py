@@ -6,7 +6,7 @@ alike, with an L1 penalty on its weights. By default the run trains the ERM netw
 
 Differs from the authors' code, which solves ten or twenty logistic regressions on balanced subsets and averages them: one head descends the
 same loss over balanced batches. By default its images are the training set's (their DFR-Tr), as validation sets of this protocol are biased
-too and may lack groups; `data.held_out` gives it validation images, as in configs/dfr_val.py. Images keep their augmentation; features are
+too and may lack groups; `held_out` gives it validation images, as in configs/dfr_val.py. Images keep their augmentation; features are
 standardised by the batch in training and by running moments afterwards.
 
 The authors' C is 1/(l1·images). A head descended with a learning rate of 0.1 is not the exact minimiser, and has no weights that are 0: on
@@ -24,7 +24,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxbed import optim as optimizers
-from jaxbed.config import Train
+from jaxbed.config import Train, is_weights
+from jaxbed.data import held_out
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import erm
 from jaxbed.methods.parts import losses
@@ -33,25 +34,27 @@ from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.optim import Optim
-from jaxbed.training import initial
-from jaxbed.training.before import Before
-from jaxbed.values import NotNegative, Whole
+from jaxbed.stages import Stage
+from jaxbed.values import NotNegative, ShareBelowOne, Whole
 
 
 @dataclasses.dataclass
 class Config:
     epochs_before: Whole = 0  # of ERM; 0: as many as the run's own
     l1: NotNegative = 0.01  # penalty on the new head's weights
+    held_out: ShareBelowOne = 0.0  # share of the validation images for the head; the rest selects epochs. 0: the training images
     groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`
 
     @property
     def reads_bias(self) -> bool | str:
         return reads_bias(self.groups)
 
-    def before(self, cfg: Train, classes: int) -> Before | None:
-        if cfg.init_from and not initial.is_weights(cfg.init_from):
-            return None
-        return Before("ERM", erm.Config(), self.epochs_before or cfg.epochs, start=True)
+    def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
+        retrained = dataclasses.replace(cfg, data=held_out.Config(cfg.data, self.held_out)) if self.held_out else cfg
+        if cfg.init_from and not is_weights(cfg.init_from):
+            return (Stage("", retrained),)
+        whole = dataclasses.replace(cfg, method=erm.Config(), epochs=self.epochs_before or cfg.epochs)
+        return Stage("ERM", whole), Stage("", retrained, start="ERM")
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "DFR trains a head on features")

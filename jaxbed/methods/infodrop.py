@@ -9,7 +9,7 @@ over batch, offsets and pixels:
 
 For every image and channel, N = ⌊r0·height·width⌋ pixels are drawn from π with replacement and set to 0. What is left is not rescaled,
 so that BatchNorm's running statistics are those of dropped maps. The published recipe therefore ends without InfoDrop: 100 epochs
-with it, then 20 from there with drop_rate = 0, which is ERM to the last bit, at a learning rate of 0.001.
+with it, then 20 from there with drop_rate = 0, which is ERM to the last bit, at a learning rate of 0.001: `finetune_epochs`.
 
 variant "paper": off at evaluation.
 variant "biasbed": what BiasBed reports. Dropping goes on at evaluation, and no epochs without it follow. Differs from its code: there
@@ -33,12 +33,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbed.config import Train, is_weights
 from jaxbed.method import Info, Method, from_net
 from jaxbed.models import resnet
 from jaxbed.models.norm import MOMENTUM
 from jaxbed.models.pool import max_pool
 from jaxbed.optim import Optim
-from jaxbed.values import Count, NotNegative, Positive
+from jaxbed.stages import Stage
+from jaxbed.values import Count, NotNegative, Positive, Whole
 
 FLOOR = 1e-8  # added to π
 
@@ -54,6 +56,22 @@ class Config:
     bandwidth: Positive = 1.0  # h: of the density, in units of D̄'s root
     radius_px: Count = 3  # R: offsets are -R to R, down and to the right
     offsets: Count = 9  # M: drawn anew in every step, for all images together
+    finetune_epochs: Whole = 0  # without dropping, after the run's epochs; it is these that are evaluated. The paper has 20 after 100
+    finetune_lr: Positive = 0.001  # divided by 10 for the last fifth of them
+
+    def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
+        if not self.finetune_epochs:
+            return (Stage("", cfg),)
+        if self.variant == "biasbed":
+            raise ValueError(f"finetune_epochs = {self.finetune_epochs}: BiasBed's variant drops to the end. Take 0, or variant=paper")
+        decay = (0.8 * self.finetune_epochs,)
+        optim = dataclasses.replace(cfg.optim, lr=self.finetune_lr, schedule="step", milestones_epochs=decay, warmup_epochs=0.0)
+        plain = dataclasses.replace(self, drop_rate=0.0, finetune_epochs=0)
+        tuned = dataclasses.replace(cfg, method=plain, optim=optim, epochs=self.finetune_epochs)
+        if cfg.init_from and not is_weights(cfg.init_from):
+            return (Stage("", tuned),)
+        dropping = dataclasses.replace(cfg, method=dataclasses.replace(self, finetune_epochs=0))
+        return Stage("dropping", dropping), Stage("", tuned, start="dropping")
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         resnet.require(net, "InfoDrop drops pixels of maps")

@@ -15,10 +15,10 @@ import jax
 import numpy as np
 
 from jaxbed.config import Train
-from jaxbed.method import Info, Method, PyTree, Sampling, apply_net
+from jaxbed.method import Info, Method, PyTree, Sampling
 from jaxbed.methods import erm
 from jaxbed.optim import Optim
-from jaxbed.training.before import Before
+from jaxbed.stages import Stage
 from jaxbed.values import Count, NotNegative
 
 
@@ -29,16 +29,15 @@ class Config:
     epochs_before: Count = 1  # of the network whose errors count
     upweight: NotNegative = 50.0  # copies of an error, beside itself; the authors search 20, 50, 100
 
-    def before(self, cfg: Train, classes: int) -> Before:
-        network = cfg.net.make(classes)
+    def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
+        def errors(method: Method, params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
+            return {"wrong": method.predict(params, stats, image).argmax(-1) != label}
 
-        def ask(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
-            return {"wrong": apply_net(network, params["net"], stats["net"], image, False)[0].argmax(-1) != label}
+        def columns(outputs: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+            return {"wrong": outputs["wrong"][0]}
 
-        def tables(said: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
-            return {"wrong": said["wrong"][0]}
-
-        return Before("first network", erm.Config(), self.epochs_before, ask, tables)
+        first = dataclasses.replace(cfg, method=erm.Config(), epochs=self.epochs_before)
+        return Stage("first network", first, outputs=errors), Stage("", cfg, columns=columns)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         def weights(label: np.ndarray, cue: np.ndarray | None, tables: dict[str, np.ndarray]) -> np.ndarray:

@@ -34,7 +34,7 @@ from jaxbed.methods import rebias
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
 from jaxbed.optim import Optim
-from jaxbed.training.before import Before
+from jaxbed.stages import Stage
 from jaxbed.values import LARGEST, Count, NotNegative, Positive, Range
 
 NOISE = 1e-6  # of a weight, by rounding
@@ -62,10 +62,11 @@ class BiasedByDesign:
             metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
             return value, ({"biased": stats}, state.memory, metrics)
 
-        def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
-            return apply_net(network, params["biased"], stats["biased"], image, False)[0][1]
+        def forward(params: PyTree, stats: PyTree, image: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return apply_net(network, params["biased"], stats["biased"], image, False)[0]
 
-        return from_loss(init_nets, loss, optim.transform(info), optim.hparams(), predict)
+        made = from_loss(init_nets, loss, optim.transform(info), optim.hparams(), lambda *given: forward(*given)[1])
+        return made._replace(features=lambda *given: forward(*given)[0])
 
 
 @dataclasses.dataclass
@@ -79,18 +80,19 @@ class Config:
     ratio: NotNegative = 10.0  # where weights of drawing are cut, at least 1; 0: all images alike
     biased: rebias.BiasedNet = dataclasses.field(default_factory=rebias.BiasedNet)
 
-    def before(self, cfg: Train, classes: int) -> Before:
+    def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
         features.require(cfg.net, "SoftCon compares features")
-        network = self.biased.make(cfg.net, classes)
 
-        def ask(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
-            found, _ = apply_net(network, params["biased"], stats["biased"], image, False)[0]
-            return {"biased_direction": features.unit(found)}
+        def direction(method: Method, params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
+            assert method.features
+            return {"biased_direction": features.unit(method.features(params, stats, image))}
 
-        def tables(said: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
-            return {"biased_direction": said["biased_direction"][0]}
+        def columns(outputs: dict[str, np.ndarray], label: np.ndarray, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+            return {"biased_direction": outputs["biased_direction"][0]}
 
-        return Before("biased network", BiasedByDesign(self.biased), self.epochs_before, ask, tables, other_net=True)
+        # g is a network of another kind: weights to start from do not fit it
+        biased = dataclasses.replace(cfg, method=BiasedByDesign(self.biased), epochs=self.epochs_before, init_from="")
+        return Stage("biased network", biased, outputs=direction), Stage("", cfg, columns=columns)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
         features.require(net, "SoftCon compares features")

@@ -1,4 +1,4 @@
-"""Parameters to start from: another run's checkpoint (InfoDrop's second phase), or weights of another framework."""
+"""Parameters to start from: another run's checkpoint, or weights of another framework."""
 
 import pathlib
 from collections.abc import Callable
@@ -14,23 +14,17 @@ from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run, snapshot
 
 PyTree = Any
-ENDINGS = (".pth", ".pt", ".bin", ".safetensors", ".pth.tar", ".ckpt")
 
 
-def is_weights(source: str) -> bool:
-    """Whether `init_from` names a file of weights, and no workdir."""
-    return source.lower().endswith(ENDINGS)
-
-
-def load(source: str, program: Program, run: Run, say: Callable[[str], None], places: np.ndarray | None = None) -> Run:
+def load(source: str, program: Program, run: Run, say: Callable[[str], None], members: np.ndarray | None = None) -> Run:
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
     weights of a torchvision or timm ResNet or an EfficientNet-Lite0, for all seeds. Networks that are not there are drawn anew.
-    places says which member of WORKDIR each one here starts from, all of them occurring.
+    members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
-    if is_weights(source):
+    if config.is_weights(source):
         return _from_file(pathlib.Path(source), program, run, say)
     folder, colon, number = source.rpartition(":")
     workdir = pathlib.Path(folder if colon and number.isdigit() else source)
@@ -41,9 +35,9 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], pl
     if epoch not in finished:
         raise ValueError(f"init_from = {source}: {workdir} has finished epochs {_range(finished)}; write {workdir}:EPOCH")
     abstract = snapshot(program.abstract)
-    if places is not None:
-        members, copied = max(places) + 1, program.seeds.sharding()
-        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members, *x.shape[1:]), x.dtype, sharding=copied), abstract)
+    if members is not None:
+        count, copied = max(members) + 1, program.seeds.sharding()
+        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape[1:]), x.dtype, sharding=copied), abstract)
     own, other = set(abstract["params"]), epochs.networks(epoch)
     fresh = sorted(own - other) if own & other else []
     for kind in ("params", "stats"):
@@ -54,8 +48,8 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], pl
     found = epochs.load(epoch, abstract)
     if not np.asarray(found["alive"]).all():
         raise ValueError(f"init_from = {source}: a seed had become non-finite there; take an earlier epoch")
-    if places is not None:
-        found = program.seeds.place(jax.tree.map(lambda x: x[places], found), "seed")
+    if members is not None:
+        found = program.seeds.place(jax.tree.map(lambda x: x[members], found), "seed")
     say(f"starting from epoch {epoch} of {workdir}" + (f"; drawn anew: {', '.join(fresh)}" if fresh else ""))
     params, stats = ({**getattr(run.state, kind), **found[kind]} for kind in ("params", "stats"))
     return run.replace(state=run.state.replace(params=params, stats=stats))

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 INIT, STEP, LOAD, ORDER, SAMPLE = range(5)
+FIRST_OF_STAGES = 2**20  # times the stage: seeds of the networks that come before a run's own
 
 
 def of(seed: jax.Array | int, purpose: int, step: jax.Array | int = 0) -> jax.Array:

@@ -24,7 +24,7 @@ import jaxbed
 from jaxbed import config
 from jaxbed.data.source import Source, cells, describe, one_colour
 from jaxbed.data.split import Split
-from jaxbed.training import before
+from jaxbed.training import keys
 from jaxbed.training.program import Program
 from jaxbed.training.variants import Variant
 
@@ -192,7 +192,7 @@ class Record:
     def _member(self, i: int) -> str:
         """What a member of the array is called: seed 3 of lr=0.1; network 3 of LfF: bias models."""
         number, variant = self._program.seeds.numbers[i], self._variants[i // self._cfg.seeds].name
-        first = number >= before.FIRST_SEED
+        first = number >= keys.FIRST_OF_STAGES
         of = ", ".join(filter(None, [self._cfg.name if first else "", variant]))
         return (f"network {i % self._cfg.seeds}" if first else f"seed {number}") + (f" of {of}" if of else "")
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax
@@ -113,7 +113,7 @@ def hparams_of(cfg: Train, source: Source) -> set[str]:
     return set(jax.eval_shape(start, image, jax.ShapeDtypeStruct((cfg.batch_size,), np.int32)).hparams)
 
 
-def weigh(cfg: Train, sampling: Sampling, variants: list[Variant], tables: dict[str, np.ndarray], seeds: int) -> Weighted:
+def weigh(cfg: Train, sampling: Sampling, variants: list[Variant], tables: Mapping[str, np.ndarray], seeds: int) -> Weighted:
     """What a method draws by weight, for all members; `seeds` of each variant. Raises ValueError for what cannot be drawn."""
     count = sampling.count or cfg.batch_size
     if count > cfg.batch_size:
@@ -133,7 +133,7 @@ def weigh(cfg: Train, sampling: Sampling, variants: list[Variant], tables: dict[
     return Weighted(count, np.stack(found))
 
 
-def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables: dict[str, np.ndarray] | None = None) -> Program:
+def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables: Mapping[str, np.ndarray] | None = None) -> Program:
     """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run.
 
     tables, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry.

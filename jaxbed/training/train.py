@@ -1,13 +1,13 @@
 """Training: all seeds of one algorithm, a checkpoint after every epoch. Stops cleanly on request and goes on where it stopped."""
 
-import dataclasses
 import functools
 import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,22 +18,33 @@ from jaxbed.data import source as sources
 from jaxbed.data import stream
 from jaxbed.data.split import Split
 from jaxbed.system import files
-from jaxbed.training import before, checkpoint, initial
+from jaxbed.training import checkpoint, initial
 from jaxbed.training.interrupt import Interrupt
 from jaxbed.training.log import Log, Record
-from jaxbed.training.program import Feed, Program, Run, assemble, hparams_of, make_method, snapshot
-from jaxbed.training.variants import Variant, hparams
+from jaxbed.training.program import Feed, Program, Run, assemble, snapshot
+from jaxbed.training.variants import Variant
 
 PyTree = Any
 LOOK_SECONDS = 1.0  # between looks whether the workdir is still there
 
 
-def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log) -> int:
+class Given(NamedTuple):
+    """What a run takes from others that were trained for it."""
+
+    columns: Mapping[str, np.ndarray] = MappingProxyType({})  # {name: [S, N, ...]}: what its batches carry of each training image
+    folder: pathlib.Path | None = None  # of the run from whose last epoch it starts, in place of cfg.init_from
+    members: np.ndarray | None = None  # [S]: which member there each one here starts from, if not its own
+
+
+NOTHING = Given()
+
+
+def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log, given: Given = NOTHING) -> int:
     """Trains all variants up to cfg.epochs; of a run of 0 epochs, saves the start as epoch 0.
 
     Returns 0, or the number of the signal that ended it early, with everything saved.
     """
-    program = prepare(cfg, variants, workdir)
+    program = prepare(cfg, variants, workdir, given.columns)
     program.seeds.check_batch(cfg.batch_size)
     idle = len(jax.devices()) - program.seeds.rows * program.seeds.columns
     if idle and not cfg.mesh.seed and not cfg.mesh.data:
@@ -42,8 +53,7 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
         log.say(f"optim.milestones_epochs {unreached} lie beyond the {cfg.epochs} epochs and do not lower the learning rate")
     steps, total = program.info.steps_per_epoch, program.info.steps_per_epoch * cfg.epochs
     resume, epochs = stores(workdir, program.seeds.size, log)
-    origin, places = before.origin(cfg, variants, workdir)
-    step, run = resume.latest(program.abstract) or (0, start(dataclasses.replace(cfg, init_from=origin), program, log.say, places))
+    step, run = resume.latest(program.abstract) or (0, start(cfg, program, log.say, given))
     log.resumed(step, steps) if step else log.parameters(run.state.params)
     lost = sorted(set(range(1, step // steps + 1)) - set(epochs.numbers()))
     if not total and not epochs.numbers():
@@ -83,22 +93,13 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     return stop
 
 
-def check(members: list[Variant]) -> None:
-    """Raises ValueError for what cannot be trained, every member of an array as if it ran alone. Nothing is compiled or written."""
-    for member in members:
-        config.check(member.cfg)
-        make_method(member.cfg, member.source)
-        if first := before.asked(member.cfg, [member]):
-            make_method(before.plan(member.cfg, first), member.source)
-    if members[0].hparams:
-        hparams(members, hparams_of(members[0].cfg, members[0].source), 1)
-
-
-def prepare(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path) -> Program:
-    """Everything that runs all variants, with what came before them. Raises ValueError or FileNotFoundError for what cannot run."""
+def prepare(
+    cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, columns: Mapping[str, np.ndarray] = NOTHING.columns
+) -> Program:
+    """Everything that runs all variants, with columns [S, N, ...] for their batches. Raises ValueError for what cannot run."""
     same_images(variants, pathlib.Path(workdir))
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants), cfg.batch_size)
-    return assemble(cfg, variants, seeds, before.tables(cfg, variants, workdir))
+    return assemble(cfg, variants, seeds, columns)
 
 
 def same_images(variants: list[Variant], workdir: pathlib.Path) -> None:
@@ -160,14 +161,15 @@ def stores(workdir: pathlib.Path, seeds: int, log: Log) -> tuple[checkpoint.Stor
     return checkpoint.Store(folder / "resume", seeds, log.say, keep=2), checkpoint.Store(folder / "epochs", seeds, log.say)
 
 
-def start(cfg: config.Train, program: Program, say: Callable[[str], None] = print, places: np.ndarray | None = None) -> Run:
-    """The state before the first step; places are those of `initial.load`."""
+def start(cfg: config.Train, program: Program, say: Callable[[str], None] = print, given: Given = NOTHING) -> Run:
+    """The state before the first step."""
     seeds = program.seeds
     rows = order(cfg, program, 0)[:, 0] if cfg.epochs else np.zeros((seeds.size, cfg.batch_size), np.int32)  # only shapes count
     run = program.init(program.arrays, seeds.place(rows, "seed", "data"), seeds.array)
     swept = {name: seeds.place(values, "seed") for name, values in program.hparams.items()}
     run = run.replace(state=run.state.replace(hparams={**run.state.hparams, **swept}))
-    return initial.load(cfg.init_from, program, run, say, places) if cfg.init_from else run
+    origin = str(given.folder) if given.folder else cfg.init_from
+    return initial.load(origin, program, run, say, given.members) if origin else run
 
 
 def order(cfg: config.Train, program: Program, epoch: int) -> np.ndarray:

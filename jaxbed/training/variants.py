@@ -10,7 +10,7 @@ What changes the compiled program (width, batch size, method) cannot be swept: s
 import ast
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,43 +22,48 @@ from jaxbed.data.source import Source
 
 class Variant(NamedTuple):
     name: str  # of its folder: "conflicting_percent=1,lr=0.01"; empty where a run has one variant
-    cfg: Train  # its own, with nothing to sweep
+    cfg: Train  # what is trained of it, with nothing to sweep
     source: Source
     hparams: dict[str, float]  # that take the place of those the method starts with
+    given: Train  # its own configuration, of which cfg may be a stage
 
 
 def one(cfg: Train, source: Source) -> list[Variant]:
-    return [Variant("", cfg, source, {})]
+    return [Variant("", cfg, source, {}, cfg)]
 
 
-def combine(cfg: Train) -> list[tuple[str, Train, dict[str, float]]]:
-    """Name, configuration and hyper-parameters of each variant of a run; nothing is opened. ValueError for a sweep that cannot be."""
+def combine(cfg: Train) -> list[tuple[str, Train, dict[str, Any]]]:
+    """Name, configuration and {field: value} of each variant of a run; nothing is opened. ValueError for a sweep that cannot be."""
     swept = [_parse(entry, cfg) for entry in cfg.sweep]
     paths = [path for path, _ in swept]
     if len(set(paths)) < len(paths):
         raise ValueError(f"sweep: one of {', '.join(paths)} is there twice; write all its values in one entry")
-    found = []
+    combinations = []
     for values in itertools.product(*(options for _, options in swept)):
-        own, hparams, names = dataclasses.replace(cfg, sweep=()), {}, []
+        own, names = dataclasses.replace(cfg, sweep=()), []
         for path, value in zip(paths, values, strict=True):
             part, _, field = path.partition(".")
             own = config.with_field(own, path, value)
             names.append(f"{field}={value}")
             if part != "data":
                 own = dataclasses.replace(own, name=f"{own.name} {field}={value}")
-                hparams[field] = value
-        found.append((",".join(names), own, hparams))
-    return found
+        combinations.append((",".join(names), own, dict(zip(paths, values, strict=True))))
+    return combinations
 
 
-def open_all(cfg: Train, opened: Sequence[Variant] = ()) -> list[Variant]:
-    """The variants of a run, each data set opened once, or taken from `opened`. ValueError for a sweep that cannot be."""
-    found: list[Variant] = []
-    for name, own, hparams in combine(cfg):
-        source = next((v.source for v in (*opened, *found) if v.cfg.data == own.data), None) or own.data.open()
-        found.append(Variant(name, own, source, hparams))
-    _check_sources(found)
-    return found
+def open_all(cfg: Train, opened: Sequence[Variant] = (), trained: Callable[[Train], Train] = lambda cfg: cfg) -> list[Variant]:
+    """The variants of a run, each data set opened once, or taken from `opened`. ValueError for a sweep that cannot be.
+
+    trained: what is trained of a variant's configuration, where that is one stage of it.
+    """
+    variants: list[Variant] = []
+    for name, given, values in combine(cfg):
+        own = trained(given)
+        source = next((v.source for v in (*opened, *variants) if v.cfg.data == own.data), None) or own.data.open()
+        hparams = {path.partition(".")[2]: config.look_up(own, path, path) for path in values if not path.startswith("data.")}
+        variants.append(Variant(name, own, source, hparams, given))
+    _check_sources(variants)
+    return variants
 
 
 def _parse(entry: str, cfg: Train) -> tuple[str, list[Any]]:
@@ -93,12 +98,12 @@ def _value(word: str) -> Any:
         return word
 
 
-def _check_sources(found: list[Variant]) -> None:
-    first = found[0].source
-    for name, _, source, _ in found[1:]:
+def _check_sources(variants: list[Variant]) -> None:
+    first = variants[0].source
+    for name, _, source, *_ in variants[1:]:
         if source.parts or source.train.image.shape != first.train.image.shape or source.class_names != first.class_names:
             raise ValueError(
-                f"sweep: {found[0].name} trains on {list(first.train.image.shape)} and {name} on {list(source.train.image.shape)}, of "
+                f"sweep: {variants[0].name} trains on {list(first.train.image.shape)} and {name} on {list(source.train.image.shape)}, of "
                 f"{len(first.class_names)} and {len(source.class_names)} classes: one array needs equal ones, so run them one by one"
             )
 

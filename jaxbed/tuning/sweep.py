@@ -148,7 +148,8 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
     import jax
 
     from jaxbed import config
-    from jaxbed.training import program, train, variants
+    from jaxbed.training import plan as runs
+    from jaxbed.training import program
 
     config.check(cfg)
     fields = [field for stage in asked.stages for field in stage]
@@ -158,17 +159,17 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
     if other := [path for path in paths if not path.startswith("data.")]:
         raise ValueError(f"sweep names {other[0]}: what is tuned is given as --grid {other[0]}=VALUE,VALUE")
     jax.config.update("jax_platforms", "cpu")  # nothing is computed here, and the runs need all of the accelerator
-    parts, opened = [], variants.open_all(cfg)
+    parts, opened = [], runs.job(cfg, asked.workdir).variants
     for stage in asked.stages:
         for values in itertools.product(*stage.values()):
             tried = cfg
             for field, word in zip(stage, values, strict=True):
                 tried = config.with_field(tried, field, config.from_word(cfg, field, word, f"--grid {field}"))
-            train.check([opened[0]._replace(cfg=tried)])
-    for name, own, source, _ in opened:
+            runs.check([opened[0]._replace(cfg=tried, given=tried)])
+    for name, own, source, _, given in opened:
         validation = check_criterion(asked.criterion, own, source)
-        given = [f"--config.{path}={getattr(own.data, path.removeprefix('data.'))}" for path in paths]
-        parts.append(Part(asked.workdir / name, [*words, *given], validation))
+        varied = [f"--config.{path}={getattr(given.data, path.removeprefix('data.'))}" for path in paths]
+        parts.append(Part(asked.workdir / name, [*words, *varied], validation))
     return parts, {f"{part}.{name}" for part in ("optim", "method") for name in program.hparams_of(own, source)}
 
 

@@ -35,10 +35,10 @@ FILES = (
     ("half/checkpoints/epochs/**/*", "jaxbed eval"),
     ("half/checkpoints/resume/*.json", "training"),
     ("half/checkpoints/resume/**/*", "training"),
-    ("jtt/before/said.npz", "training"),
-    ("jtt/before/said.npz", "jaxbed eval"),
-    ("jtt/before/config.json", "training"),
-    ("jtt/before/training_set.json", "training"),
+    ("jtt/stages/first_network/outputs.npz", "training"),
+    ("jtt/stages/first_network/outputs.npz", "jaxbed eval"),
+    ("jtt/stages/first_network/config.json", "training"),
+    ("jtt/stages/first_network/training_set.json", "training"),
     ("scores.csv", "statistics"),
     ("sweep/*.csv", "sweep"),
     ("sweep/chosen.json", "sweep"),
@@ -147,7 +147,8 @@ def _run(world: World, folder: pathlib.Path, workdir: str, command: str, path: p
     expected = world.undisturbed(name).kept
     found = kept(folder / workdir, but=path)
     own = str(path.relative_to(folder / workdir))
-    answers = {place for place in expected if place.startswith(("responses/", "before/said")) and not place.startswith(own)}
+    results = "responses/", "stages/first_network/outputs"
+    answers = {place for place in expected if place.startswith(results) and not place.startswith(own)}
     odd = sorted(place for place in answers if found.get(place) != expected[place])
     if odd:
         return f"ends with code 0 and other results, {odd[0]} among them"

@@ -20,7 +20,7 @@ import traceback
 
 IMPORTED = (
     *("clu.parameter_overview", "matplotlib.pyplot", "scipy.stats", "scikit_posthocs", "safetensors.numpy"),
-    *("jaxbed.command_line", "jaxbed.training.train", "jaxbed.training.throwaway", "jaxbed.evaluation.evaluate", "jaxbed.tuning.sweep"),
+    *("jaxbed.command_line", "jaxbed.training.train", "jaxbed.training.staged", "jaxbed.evaluation.evaluate", "jaxbed.tuning.sweep"),
     "jaxbed.stats.main",
     *("jaxbed.stats.figures", "jaxbed.stats.document", "jaxbed.stats.html", "jaxbed.data.records"),
 )
@@ -99,14 +99,14 @@ def _child(asked: dict, begun: int) -> None:
 def _replace_training() -> None:
     """A command line that is accepted ends where work would begin."""
     from jaxbed.evaluation import evaluate
-    from jaxbed.training import throwaway
+    from jaxbed.training import staged
     from jaxbed.tuning import launch
 
     def accept(*_arguments, **_names):
         print("accepted")
         sys.exit(0)
 
-    throwaway.run = evaluate.evaluate = launch.one_by_one = accept
+    staged.run = evaluate.evaluate = launch.one_by_one = accept
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from jaxbed.data import augment, imagenet, noise, records
 from jaxbed.evaluation import pools
 from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
-from jaxbed.training import before, program, throwaway, train, variants
+from jaxbed.training import plan, program, train, variants
 from peers.configs import METHODS, TWO_NETWORKS
 
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
@@ -132,7 +132,7 @@ def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int =
     )
     source = cfg.data.open()
     one = variants.one(cfg, source)
-    tables = throwaway.made_up(cfg, before.asked(cfg, one), source, np.random.default_rng(0))
+    tables = plan.example_columns(cfg, source, rng=np.random.default_rng(0))
     of_seeds = {name: np.broadcast_to(table, (seeds, *table.shape)) for name, table in tables.items()}
     return Ready(cfg, source, program.assemble(cfg, one, parallel.Seeds(seeds, 0, cfg.mesh), of_seeds), tables)
 

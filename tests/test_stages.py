@@ -1,4 +1,4 @@
-"""Runs that come first: whose answers reach which images of which seed, and what stops, goes on, and is refused."""
+"""Runs of several stages: whose outputs reach which images of which seed, what is interrupted, resumed and refused."""
 
 import dataclasses
 import json
@@ -11,14 +11,14 @@ import pytest
 import scipy.stats
 import tiny
 
-from jaxbed import cli, config
+from jaxbed import cli, config, stages
 from jaxbed.data import shapes, stream
 from jaxbed.data import source as sources
 from jaxbed.data.source import Part, Weighted
 from jaxbed.evaluation import evaluate
 from jaxbed.method import Method, Sampling, State
-from jaxbed.methods import biasensemble, dfr, erm, jtt, softcon
-from jaxbed.training import before, program, throwaway, train, variants
+from jaxbed.methods import biasensemble, dfr, erm, infodrop, jtt, softcon
+from jaxbed.training import plan, program, staged, train, variants
 from jaxbed.training.log import Log
 
 # Of an image's 16 classes, networks of one epoch give its own a probability around 1/16, so that some images pass and some do not
@@ -31,20 +31,29 @@ def tiny_run(method, **changes) -> config.Train:
     return dataclasses.replace(cfg, method=method)
 
 
-def stage(one, cfg, workdir):
-    """One of the stages of a run, as `main.run` calls it."""
+def run(cfg, workdir):
+    """All stages of a run, as `main.run` calls them."""
     config.claim(cfg, workdir)
-    return one(cfg, variants.open_all(cfg), workdir, Log(workdir))
+    return staged.run(cfg, plan.jobs(cfg, workdir), Log(workdir))
 
 
-def first_and_main(cfg, workdir):
-    assert stage(throwaway.run, cfg, workdir) == 0
-    assert stage(train.train, cfg, workdir) == 0
+def first(cfg, workdir):
+    """The stages before the last alone."""
+    config.claim(cfg, workdir)
+    with pytest.MonkeyPatch.context() as patch:
+        real = train.train
+        patch.setattr(train, "train", lambda own, *rest: 0 if own == cfg else real(own, *rest))
+        return staged.run(cfg, plan.jobs(cfg, workdir), Log(workdir))
+
+
+def trained(cfg, workdir):
+    assert run(cfg, workdir) == 0
     return workdir
 
 
-def tables(cfg, workdir):
-    return before.tables(cfg, variants.open_all(cfg), workdir)
+def columns(cfg, workdir):
+    planned = plan.jobs(cfg, workdir)
+    return plan.columns(cfg, planned, len(planned) - 1)
 
 
 def messages(workdir) -> str:
@@ -85,14 +94,14 @@ class Stops:
 def ensemble(tmp_path_factory):
     """(configuration, workdir) of BiasEnsemble, trained."""
     cfg = tiny_run(ENSEMBLE, first_seed=1, optim=tiny.Optim(rule="adam", lr=1e-3))
-    return cfg, first_and_main(cfg, tmp_path_factory.mktemp("ensemble"))
+    return cfg, trained(cfg, tmp_path_factory.mktemp("ensemble"))
 
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory):
     """(configuration, workdir) of JTT, trained."""
     cfg = tiny_run(jtt.Config(upweight=4.0))
-    return cfg, first_and_main(cfg, tmp_path_factory.mktemp("jtt"))
+    return cfg, trained(cfg, tmp_path_factory.mktemp("jtt"))
 
 
 # What the networks say, and of whom
@@ -109,18 +118,18 @@ def probabilities(cfg, params, member):
 
 def test_images_are_kept_by_what_their_seeds_networks_say_of_them(ensemble):
     cfg, workdir = ensemble
-    params = epoch(cfg, workdir / "before", 1)["params"]["biased"]
-    own = config.load(workdir / "before")
+    params = epoch(cfg, workdir / "stages" / "biased_networks", 1)["params"]["biased"]
+    own = config.load(workdir / "stages" / "biased_networks")
     assert (own.seeds, own.first_seed, own.epochs) == (6, 2**20 + 3, 1) and own.method == biasensemble.Biased()
-    with np.load(workdir / "before" / "said.npz") as stored:
-        said = stored["probability"]
+    with np.load(workdir / "stages" / "biased_networks" / "outputs.npz") as stored:
+        probability = stored["probability"]
     expected = np.empty((2, 3, 48))
     for seed in range(2):
         for net in range(3):
             p, label = probabilities(cfg, params, 3 * seed + net)
             expected[seed, net] = p[np.arange(48), label]
-    np.testing.assert_allclose(said, expected, rtol=1e-4)
-    kept = tables(cfg, workdir)["kept"]
+    np.testing.assert_allclose(probability, expected, rtol=1e-4)
+    kept = columns(cfg, workdir)["kept"]
     np.testing.assert_array_equal(kept, (expected > 0.065).sum(1) >= 2)
     for table in kept:  # these numbers tell rows and seeds apart
         assert 5 < table.sum() < 43 and (table != np.roll(table, 1)).any()
@@ -136,7 +145,7 @@ def test_images_are_kept_by_what_their_seeds_networks_say_of_them(ensemble):
 
 def test_errors_are_those_of_the_first_network(twice):
     cfg, workdir = twice
-    params, wrong = epoch(cfg, workdir / "before", 1)["params"]["net"], tables(cfg, workdir)["wrong"]
+    params, wrong = epoch(cfg, workdir / "stages" / "first_network", 1)["params"]["net"], columns(cfg, workdir)["wrong"]
     for seed in range(2):
         p, label = probabilities(cfg, params, seed)
         np.testing.assert_array_equal(wrong[seed], p.argmax(1) != label)
@@ -146,8 +155,8 @@ def test_errors_are_those_of_the_first_network(twice):
 def test_a_seed_has_the_same_networks_in_any_run(ensemble, tmp_path):
     cfg, workdir = ensemble
     alone = dataclasses.replace(cfg, seeds=1, first_seed=2)
-    assert stage(throwaway.run, alone, tmp_path) == 0
-    np.testing.assert_array_equal(tables(alone, tmp_path)["kept"][0], tables(cfg, workdir)["kept"][1])
+    assert first(alone, tmp_path) == 0
+    np.testing.assert_array_equal(columns(alone, tmp_path)["kept"][0], columns(cfg, workdir)["kept"][1])
 
 
 @dataclasses.dataclass
@@ -165,8 +174,8 @@ class Streamed(shapes.Config):
 def test_answers_are_the_same_from_streams_and_on_any_mesh(ensemble, tmp_path, monkeypatch, data, mesh):
     monkeypatch.setattr(evaluate.pools, "STEPS", 2)  # of a stream, several blocks, the last not full
     cfg, workdir = ensemble
-    assert stage(throwaway.run, dataclasses.replace(cfg, data=data, mesh=mesh, eval=config.Eval(10)), tmp_path) == 0
-    found = [np.load(folder / "before" / "said.npz")["probability"] for folder in (workdir, tmp_path)]
+    assert first(dataclasses.replace(cfg, data=data, mesh=mesh, eval=config.Eval(10)), tmp_path) == 0
+    found = [np.load(folder / "stages" / "biased_networks" / "outputs.npz")["probability"] for folder in (workdir, tmp_path)]
     np.testing.assert_allclose(*found, rtol=1e-3)
 
 
@@ -177,12 +186,13 @@ class Reader:
     reads_bias = False
     weight: float = 1.0
 
-    def before(self, cfg, classes):
-        def ask(params, stats, image, label):
-            logits = cfg.net.make(classes).apply({"params": params["net"]}, image, train=False)
-            return {"mark": jax.nn.softmax(logits)}
+    def training_stages(self, cfg):
+        def probabilities(method, params, stats, image, label):
+            return {"mark": jax.nn.softmax(method.predict(params, stats, image))}
 
-        return before.Before("first", erm.Config(), 1, ask, lambda said, label, say: {"mark": said["mark"][0], "of": label})
+        erm_first = dataclasses.replace(cfg, method=erm.Config(), epochs=1)
+        first = stages.Stage("first", erm_first, outputs=probabilities)
+        return first, stages.Stage("", cfg, columns=lambda outputs, label, say: {"mark": outputs["mark"][0], "of": label})
 
     def make(self, info, net, optim):
         def init(key, batch):
@@ -199,23 +209,22 @@ class Reader:
 @pytest.mark.parametrize("sweep", [("method.weight=0.5,1.0", "data.texture_correlation=0.95,0.25"), ("optim.lr=0.01,0.003",)])
 def test_every_member_has_the_answers_of_its_own_variant_and_seed(tmp_path, monkeypatch, sweep):
     cfg = tiny_run(Reader(), sweep=sweep)
-    assert stage(throwaway.run, cfg, tmp_path / "swept") == 0
+    assert first(cfg, tmp_path / "swept") == 0
     found = variants.open_all(cfg)
     with monkeypatch.context() as patch:
         patch.setattr(type(SMALL), "open", lambda self: pytest.fail("opened once more"))
-        together = before.tables(cfg, found, tmp_path / "swept")["mark"]
+        planned = plan.jobs(cfg, tmp_path / "swept", found)
+        together = plan.columns(cfg, planned, 1)["mark"]
     assert len(together) == 2 * len(found)
-    with np.load(tmp_path / "swept" / "before" / "said.npz") as stored:
+    with np.load(tmp_path / "swept" / "stages" / "first" / "outputs.npz") as stored:
         assert len(stored["mark"]) == 4  # values of the method share theirs
     halves = [together[2 * place : 2 * place + 2] for place in range(len(found))]
     if len(found) == 4:
         equal(halves[:2], halves[2:])
     assert (halves[0] != halves[1]).any() and (halves[0][0] != halves[0][1]).any()
     alone = dataclasses.replace(found[1].cfg, name="X")
-    assert stage(throwaway.run, alone, tmp_path / "alone") == 0
-    np.testing.assert_allclose(halves[1], tables(alone, tmp_path / "alone")["mark"], atol=1e-5)
-    one = before.tables(cfg, variants.one(found[1].cfg, found[1].source), tmp_path / "swept")  # as evaluation asks for it
-    np.testing.assert_array_equal(one["mark"], halves[1])
+    assert first(alone, tmp_path / "alone") == 0
+    np.testing.assert_allclose(halves[1], columns(alone, tmp_path / "alone")["mark"], atol=1e-5)
 
 
 def test_batches_carry_the_rows_of_their_own_member():
@@ -237,49 +246,73 @@ def test_a_stopped_first_run_goes_on_and_is_not_trained_again(ensemble, tmp_path
     cfg, workdir = ensemble
     with monkeypatch.context() as patch:
         patch.setattr(train, "Interrupt", lambda: Stops(2))
-        assert stage(throwaway.run, cfg, tmp_path) == 15
-    assert not (tmp_path / "before" / "said.npz").exists()
-    assert stage(throwaway.run, cfg, tmp_path) == 0
-    assert "resuming after step 2" in messages(tmp_path / "before")
-    equal(tables(cfg, tmp_path), tables(cfg, workdir))
+        assert first(cfg, tmp_path) == 15
+    assert not (tmp_path / "stages" / "biased_networks" / "outputs.npz").exists()
+    assert first(cfg, tmp_path) == 0
+    assert "resuming after step 2" in messages(tmp_path / "stages" / "biased_networks")
+    equal(columns(cfg, tmp_path), columns(cfg, workdir))
     monkeypatch.setattr(train, "train", lambda *args: pytest.fail("trained again"))
-    assert stage(throwaway.run, cfg, tmp_path) == 0
+    assert first(cfg, tmp_path) == 0
     # what is made of the answers is the method's; who answers is settled
     strict = dataclasses.replace(cfg, method=dataclasses.replace(ENSEMBLE, confidence=0.9))
-    assert stage(throwaway.run, strict, tmp_path) == 0
-    assert tables(strict, tmp_path)["kept"].all() and "of no training image 2 of 3 networks are confident above 0.9" in messages(tmp_path)
+    assert first(strict, tmp_path) == 0
+    assert columns(strict, tmp_path)["kept"].all() and "of no training image 2 of 3 networks are confident above 0.9" in messages(tmp_path)
     other = dataclasses.replace(cfg, method=dataclasses.replace(ENSEMBLE, networks=2))
-    with pytest.raises(ValueError, match=r"before holds a run with other settings \(there / now\): seeds: 6 / 4"):
-        stage(throwaway.run, other, tmp_path)
+    with pytest.raises(ValueError, match=r"biased_networks holds a run with other settings \(there / now\): seeds: 6 / 4"):
+        first(other, tmp_path)
 
 
 def test_a_stopped_main_run_ends_as_if_it_had_not_been(twice, tmp_path, monkeypatch):
     cfg, workdir = twice
-    shutil.copytree(workdir / "before", tmp_path / "before")
+    shutil.copytree(workdir / "stages", tmp_path / "stages")
     with monkeypatch.context() as patch:
         patch.setattr(train, "Interrupt", lambda: Stops(4))  # in the second epoch of three steps
-        assert stage(train.train, cfg, tmp_path) == 15
-    assert stage(train.train, cfg, tmp_path) == 0 and "resuming after step 4: 1 epochs are done" in messages(tmp_path)
+        assert run(cfg, tmp_path) == 15
+    assert run(cfg, tmp_path) == 0 and "resuming after step 4: 1 epochs are done" in messages(tmp_path)
     equal(epoch(cfg, tmp_path), epoch(cfg, workdir))
 
 
-def test_a_workdir_is_evaluated_and_needs_the_answers(ensemble, tmp_path, capsys):
+def test_a_workdir_is_evaluated_whether_or_not_its_stages_are_kept(ensemble, tmp_path):
     _, workdir = ensemble
     shutil.copytree(workdir, tmp_path / "run")
     assert cli.evaluate([str(tmp_path / "run")]) == 0
-    with np.load(next((tmp_path / "run" / "responses" / "val").glob("*.npz"))) as stored:
-        assert stored["seeds"].tolist() == [1, 2]
-    assert not (tmp_path / "run" / "before" / "responses").exists()
-    (tmp_path / "run" / "before" / "said.npz").unlink()
-    shutil.rmtree(tmp_path / "run" / "responses")
-    assert cli.evaluate([str(tmp_path / "run")]) == 2
-    assert "said.npz is missing: python -m jaxbed.main trains what comes before X" in capsys.readouterr().err
+    answers = sorted((tmp_path / "run" / "responses").glob("*/*.npz"))
+    given = [np.load(path)["response"] for path in answers]
+    assert np.load(answers[0])["seeds"].tolist() == [1, 2]
+    assert not (tmp_path / "run" / "stages" / "biased_networks" / "responses").exists()
+    for folder in ("stages", "responses"):
+        shutil.rmtree(tmp_path / "run" / folder)
+    assert cli.evaluate([str(tmp_path / "run")]) == 0
+    equal(given, [np.load(path)["response"] for path in answers])
+
+
+def test_outputs_that_are_gone_are_made_again_from_the_checkpoint(twice, tmp_path, monkeypatch):
+    cfg, workdir = twice
+    shutil.copytree(workdir, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "stages" / "first_network" / "outputs.npz"
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"outputs\.npz is missing: python -m jaxbed\.main makes it"):
+        columns(cfg, tmp_path)
+    assert first(cfg, tmp_path) == 0 and "first: all" not in messages(tmp_path)
+    equal(dict(np.load(path)), dict(np.load(workdir / "stages" / "first_network" / "outputs.npz")))
+
+
+def test_a_run_of_before_stages_had_names_is_resumed_and_evaluated(twice, tmp_path, monkeypatch):
+    cfg, workdir = twice
+    shutil.copytree(workdir, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "stages" / "first_network").rename(tmp_path / "before")
+    (tmp_path / "before" / "outputs.npz").rename(tmp_path / "before" / "said.npz")
+    (tmp_path / "stages").rmdir()
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert run(cfg, tmp_path) == 0
+    equal(epoch(cfg, tmp_path), epoch(cfg, workdir))
+    assert cli.evaluate([str(tmp_path)]) == 0 and not (tmp_path / "stages").exists()
 
 
 def test_variants_are_evaluated_with_their_own_answers(tmp_path):
     cfg = tiny_run(jtt.Config(), epochs=1, sweep=("data.texture_correlation=0.95,0.25",))
-    first_and_main(cfg, tmp_path)
-    assert stage(evaluate.evaluate, cfg, tmp_path) == 0
+    trained(cfg, tmp_path)
+    assert cli.evaluate([str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.glob("*/responses")) == ["responses"] * 2
 
 
@@ -293,15 +326,15 @@ def test_variants_are_evaluated_with_their_own_answers(tmp_path):
 )
 def test_a_main_run_that_cannot_be_is_refused_before_the_first_one(tmp_path, method, changes, message):
     with pytest.raises(ValueError, match=message):
-        stage(throwaway.run, tiny_run(method, **changes), tmp_path)
-    assert not (tmp_path / "before" / "checkpoints").exists()
+        first(tiny_run(method, **changes), tmp_path)
+    assert not list(tmp_path.glob("stages/*/checkpoints"))
 
 
 def test_networks_that_became_non_finite_are_not_asked(tmp_path):
     cfg = tiny_run(jtt.Config(), seeds=2, optim=tiny.Optim(rule="sgd", lr=1e30))
     with pytest.raises(ValueError, match="non-finite"):
-        stage(throwaway.run, cfg, tmp_path)
-    assert not (tmp_path / "before" / "said.npz").exists()
+        first(cfg, tmp_path)
+    assert not list(tmp_path.glob("stages/*/outputs.npz"))
 
 
 # Starting from the first run
@@ -312,12 +345,12 @@ def retrained(tmp_path_factory):
     """(configuration, workdir) of DFR, swept over what its first run shares and what it does not."""
     optim = tiny.Optim(rule="adam", lr=1e-2, weight_decay=0.1)
     cfg = tiny_run(dfr.Config(), optim=optim, sweep=("method.l1=0.0,0.1", "optim.lr=0.01,0.003"))
-    return cfg, first_and_main(cfg, tmp_path_factory.mktemp("dfr"))
+    return cfg, trained(cfg, tmp_path_factory.mktemp("dfr"))
 
 
 def test_dfr_starts_from_its_members_erm_and_moves_the_new_head_alone(retrained):
     cfg, workdir = retrained
-    own, first, main = config.load(workdir / "before"), epoch(cfg, workdir / "before"), epoch(cfg, workdir)
+    own, first, main = config.load(workdir / "stages" / "ERM"), epoch(cfg, workdir / "stages" / "ERM"), epoch(cfg, workdir)
     assert own.method == erm.Config() and own.epochs == 2 and own.sweep == ("optim.lr=0.01,0.003",)
     for member in range(8):  # l1, lr, seed
         equal(
@@ -336,19 +369,87 @@ def test_dfr_starts_from_its_members_erm_and_moves_the_new_head_alone(retrained)
 
 def test_dfr_starts_from_an_erm_run_and_says_what_is_new(retrained, tmp_path):
     cfg, workdir = retrained
-    given = dataclasses.replace(cfg, sweep=("optim.lr=0.01,0.003",), init_from=str(workdir / "before"))
-    first_and_main(given, tmp_path)
-    assert not (tmp_path / "before").exists()
-    assert f"starting from epoch 2 of {workdir / 'before'}; drawn anew: retrained" in messages(tmp_path)
-    equal(epoch(given, tmp_path)["params"]["net"], epoch(cfg, workdir / "before")["params"]["net"])
-    made = dfr.Config().before(dataclasses.replace(cfg, init_from="resnet18.pth"), 16)
-    assert made.start and before.plan(dataclasses.replace(cfg, init_from="resnet18.pth"), made).init_from == "resnet18.pth"
+    erm_run = workdir / "stages" / "ERM"
+    given = dataclasses.replace(cfg, sweep=("optim.lr=0.01,0.003",), init_from=str(erm_run))
+    trained(given, tmp_path)
+    assert not (tmp_path / "stages").exists()
+    assert f"starting from epoch 2 of {erm_run}; drawn anew: retrained" in messages(tmp_path)
+    equal(epoch(given, tmp_path)["params"]["net"], epoch(cfg, erm_run)["params"]["net"])
+    weights = plan.job(dataclasses.replace(cfg, init_from="resnet18.pth"), tmp_path, 0)
+    assert weights.stage.name == "ERM" and weights.cfg.init_from == "resnet18.pth"
+
+
+@dataclasses.dataclass
+class Phases:
+    """ERM in three phases, each from the end of the one before; the second sees half of its learning rate."""
+
+    reads_bias = False
+    parts: tuple[tuple[str, str], ...] = (("one", ""), ("two", "one"), ("", "two"))
+    networks: int = 1
+
+    def training_stages(self, cfg):
+        kept = dataclasses.replace(cfg, method=erm.Config(), epochs=1)
+        halved = dataclasses.replace(kept, optim=dataclasses.replace(cfg.optim, lr=cfg.optim.lr / 2))
+        networks = {"one": self.networks}
+        return tuple(stages.Stage(name, halved if name == "two" else kept, networks.get(name, 1), start) for name, start in self.parts)
+
+    def make(self, info, net, optim):
+        raise AssertionError
+
+
+def test_phases_start_from_one_another_and_have_their_own_settings(tmp_path):
+    cfg = tiny_run(Phases(), sweep=("optim.lr=0.01,0.003",))
+    trained(cfg, tmp_path)
+    alone = tiny_run(erm.Config(), epochs=1)
+    for phase, seed, lr, origin in (("one", 2**20, 0.01, ""), ("two", 2**21, 0.005, "one"), (".", 0, 0.01, "two")):
+        folder = tmp_path / "stages" / phase if phase != "." else tmp_path
+        by_hand = dataclasses.replace(
+            alone,
+            first_seed=seed,
+            sweep=(f"optim.lr={lr},{lr * 0.3}",),
+            optim=dataclasses.replace(cfg.optim, lr=lr),
+            init_from=str(tmp_path / "stages" / origin) if origin else "",
+        )
+        trained(by_hand, tmp_path / "alone" / phase)
+        equal(epoch(cfg, folder, 1)["params"], epoch(cfg, tmp_path / "alone" / phase, 1)["params"])
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (Phases((("one", ""), ("one", "one"), ("", "one"))), "X: stage 2 is named 'one': all but the last need names, each its own"),
+        (Phases((("one", ""), ("two", "one"))), "X: stage 2 is named 'two': all but the last need names"),
+        (Phases((("", ""), ("", ""))), "X: stage 1 is named ''"),
+        (Phases((("one", "two"), ("two", ""), ("", "two"))), "X: stage 1 starts from 'two': name an earlier one .*, of none"),
+        (Phases(networks=2), "X: stage 2 starts from 'one': name an earlier one with as many networks for each seed, of one"),
+    ],
+)
+def test_stages_that_do_not_fit_are_refused(method, message):
+    with pytest.raises(ValueError, match=message):
+        stages.of(tiny_run(method))
+
+
+def test_infodrop_is_fine_tuned_without_dropping_from_its_own_end(tmp_path):
+    settings = {"net": tiny.train_config().net, "optim": tiny.Optim(lr=0.05), "epochs": 1}
+    method = infodrop.Config(finetune_epochs=2, finetune_lr=0.01)
+    trained(tiny_run(method, **settings), tmp_path)
+    last, dropping = plan.job(tiny_run(method, **settings), tmp_path), config.load(tmp_path / "stages" / "dropping")
+    assert (dropping.method, dropping.epochs) == (infodrop.Config(finetune_lr=0.01), 1)
+    assert (last.cfg.method, last.cfg.epochs) == (infodrop.Config(drop_rate=0.0, finetune_lr=0.01), 2)
+    assert (last.cfg.optim.lr, last.cfg.optim.milestones_epochs) == (0.01, (1.6,))
+    by_hand = dataclasses.replace(last.cfg, init_from=str(tmp_path / "stages" / "dropping"))
+    trained(by_hand, tmp_path / "by_hand")
+    equal(epoch(last.cfg, tmp_path), epoch(last.cfg, tmp_path / "by_hand"))
+    given = dataclasses.replace(tiny_run(method, **settings), init_from=str(tmp_path / "stages" / "dropping"))
+    assert plan.job(given, tmp_path / "other").cfg == by_hand and len(stages.of(given)) == 1
+    with pytest.raises(ValueError, match="finetune_epochs = 2: BiasBed's variant drops to the end"):
+        stages.of(tiny_run(dataclasses.replace(method, variant="biasbed")))
 
 
 def test_networks_that_are_there_and_not_here_are_still_refused(retrained, tmp_path):
     _, workdir = retrained
     with pytest.raises(ValueError, match=r"params/retrained/linear/bias is \[8, 16\] there and absent here"):
-        stage(train.train, tiny_run(erm.Config(), seeds=8, init_from=str(workdir)), tmp_path)
+        run(tiny_run(erm.Config(), seeds=8, init_from=str(workdir)), tmp_path)
 
 
 def test_dfr_draws_all_groups_alike():
@@ -371,15 +472,16 @@ def weighted(weights, count, seeds=1):
 def test_draws_follow_the_weights_and_nothing_else(twice):
     cfg, workdir = twice
     found = variants.open_all(cfg)
-    made = train.prepare(cfg, found, workdir)
-    wrong = tables(cfg, workdir)["wrong"]
+    columns_of_run = columns(cfg, workdir)
+    made = train.prepare(cfg, found, workdir, columns_of_run)
+    wrong = columns_of_run["wrong"]
     assert made.weighted.count == cfg.batch_size and (wrong[0] != wrong[1]).any()
     drawn = np.concatenate([train.order(cfg, made, number) for number in range(300)], axis=1).reshape(2, -1)
     for member in range(2):
         expected = np.where(wrong[member], 5.0, 1.0)
         counts = np.bincount(drawn[member], minlength=48)
         assert scipy.stats.chisquare(counts, expected / expected.sum() * counts.sum()).pvalue > 1e-3
-    np.testing.assert_array_equal(train.order(cfg, made, 7), train.order(cfg, train.prepare(cfg, found, workdir), 7))
+    np.testing.assert_array_equal(train.order(cfg, made, 7), train.order(cfg, train.prepare(cfg, found, workdir, columns_of_run), 7))
 
 
 def test_images_of_weight_zero_are_never_drawn():

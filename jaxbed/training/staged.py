@@ -1,0 +1,124 @@
+"""Trains a run: the stages that come before it, then itself. If interrupted at any point, the same command resumes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbed import config, parallel
+from jaxbed.config import Train
+from jaxbed.data.source import Source
+from jaxbed.evaluation import evaluate, pools
+from jaxbed.method import Method
+from jaxbed.stages import Outputs
+from jaxbed.system import files
+from jaxbed.training import lock, plan, train
+from jaxbed.training.log import Log
+from jaxbed.training.plan import Job
+from jaxbed.training.program import assemble, snapshot
+from jaxbed.training.train import Given
+
+PyTree = Any
+
+
+def run(cfg: Train, planned: list[Job], log: Log) -> int:
+    """Trains all stages of a run, but for those that are done. Returns 0, or the number of the signal that ended it early.
+
+    Raises ValueError, before any stage is trained, for a later one that cannot be.
+    """
+    for number, job in enumerate(planned[:-1]):
+        with lock.held(job.folder):  # a run like any other, which `jaxbed eval --watch` may follow
+            config.claim(job.cfg, job.folder)
+            if not _is_done(job) and (status := _train_stage(cfg, planned, number, log)):
+                return status
+    last = planned[-1]
+    given = _given(cfg, planned, len(planned) - 1, log)
+    _count(given.columns, last, log)
+    return train.train(last.cfg, last.variants, last.folder, log, given)
+
+
+def _is_done(job: Job) -> bool:
+    return job.stage.outputs is not None and plan.outputs_file(job.folder).is_file()  # all else, the trainer sees from its checkpoints
+
+
+def _train_stage(cfg: Train, planned: list[Job], number: int, log: Log) -> int:
+    job = planned[number]
+    for later in range(number + 1, len(planned)):
+        _rehearse(cfg, planned[later], later)
+    log.say(f"first {job.cfg.name}: {job.stage.networks} x {cfg.seeds} seeds, {job.cfg.epochs} epochs, in {job.folder}")
+    own_log = Log(job.folder)
+    own_log.header(job.cfg, job.variants)
+    given = _given(cfg, planned, number, log)
+    status = train.train(job.cfg, job.variants, job.folder, own_log, given)
+    if not status and job.stage.outputs:
+        files.write_arrays(plan.outputs_file(job.folder), outputs(job, given, log), compressed=False)
+    return status
+
+
+def _rehearse(cfg: Train, job: Job, number: int) -> None:
+    """Assembles a later stage, as if the networks of earlier ones had given 0 for everything."""
+    seeds = parallel.Seeds(job.cfg.seeds, job.cfg.first_seed, job.cfg.mesh, len(job.variants), job.cfg.batch_size)
+    columns = plan.example_columns(cfg, job.variants[0].source, number)
+    assemble(job.cfg, job.variants, seeds, {name: np.broadcast_to(column, (seeds.size, *column.shape)) for name, column in columns.items()})
+
+
+def _given(cfg: Train, planned: list[Job], number: int, log: Log) -> Given:
+    """What a stage takes from the earlier ones."""
+    job, last = planned[number], number == len(planned) - 1
+    folder = next((each.folder for each in planned[:number] if each.stage.name == job.stage.start), None)
+    return Given(plan.columns(cfg, planned, number, log.say), folder, plan.members(cfg) if folder and last else None)
+
+
+def outputs(job: Job, given: Given, log: Log) -> dict[str, np.ndarray]:
+    """{name: [members, networks, N, ...]}: what the trained networks of a stage give for every training image.
+
+    Members are the seeds of the run, for one variant after another.
+    """
+    assert job.stage.outputs
+    whole = train.prepare(job.cfg, job.variants, job.folder, given.columns)
+    weights = train.stores(job.folder, whole.seeds.size, log)[1].load(job.cfg.epochs, snapshot(whole.abstract))
+    if not np.asarray(weights["alive"]).all():
+        cure = f"lower optim.lr (now {job.cfg.optim.lr}), delete {job.folder} and start again"
+        raise ValueError(f"{job.cfg.name}: a network became non-finite: {cure}")
+    parts, seeds = [], evaluate.of_variant(job.cfg, whole.seeds)
+    for i, variant in enumerate(job.variants):
+        of_variant = slice(i * job.cfg.seeds, (i + 1) * job.cfg.seeds)
+        placed = seeds.place(jax.tree.map(lambda x, s=of_variant: x[s], weights), "seed")
+        parts.append(_outputs(seeds, variant.source, whole.method, job.stage.outputs, placed, job.cfg.eval.batch_size))
+    return jax.tree.map(lambda *each: np.concatenate(each).reshape(-1, job.stage.networks, *each[0].shape[1:]), *parts)
+
+
+def _outputs(
+    seeds: parallel.Seeds, source: Source, method: Method, give: Outputs, weights: PyTree, batch_size: int
+) -> dict[str, np.ndarray]:
+    """{name: [S, N, ...]}: what every network gives for every training image, as it is without augmentation."""
+    images, label = source.train.image, source.train.label
+
+    def one(params: PyTree, stats: PyTree, block: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
+        return jax.lax.map(lambda batch: give(method, params, stats, source.scale(batch[0]), batch[1]), (block, labels))
+
+    blocks, row = [], 0
+    compiled = seeds.over(one, shared=(2, 3))
+    for block in pools.blocks(seeds, [images], batch_size)():
+        steps, batch = block.shape[:2]
+        labels = label[np.arange(row, row + steps * batch) % len(label)].reshape(steps, batch)
+        row += steps * batch
+        blocks.append(jax.device_get(compiled(weights["params"], weights["stats"], block, seeds.place(labels, None, "data"))))
+
+    def joined(*parts: np.ndarray) -> np.ndarray:
+        flat = np.concatenate([part.reshape(part.shape[0], -1, *part.shape[3:]) for part in parts], axis=1)
+        return flat[:, : len(label)]
+
+    return jax.tree.map(joined, *blocks)
+
+
+def _count(columns: Mapping[str, np.ndarray], job: Job, log: Log) -> None:
+    """Logs how many images a yes-or-no column marks, and how many conflicting ones: for people, never for the method."""
+    for name, of_members in columns.items():
+        for member, column in enumerate(of_members if of_members.dtype == bool else ()):
+            variant, seed = job.variants[member // job.cfg.seeds], job.cfg.first_seed + member % job.cfg.seeds
+            label, cue = variant.source.train.label, variant.source.train.cue
+            conflicting = (cue >= 0) & (cue != label)
+            of_conflicting = f", {(column & conflicting).sum()} of {conflicting.sum()} conflicting ones" if conflicting.any() else ""
+            log.say(f"{variant.name} seed {seed} {name}: {column.sum()} of {len(column)} training images{of_conflicting}".strip())
