@@ -1,7 +1,7 @@
 """BiasEnsemble on LfF: five briefly trained biased networks say which images LfF's biased network is trained on.
 
-python -m jaxbed.main --config=configs/biasensemble.py
-python -m jaxbed.main --config=configs/biasensemble.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=biasensemble
+python -m jaxbed.main --config=biasensemble:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

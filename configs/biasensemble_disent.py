@@ -1,7 +1,7 @@
 """BiasEnsemble on DisEnt: five briefly trained biased networks say which images DisEnt's bias branch is trained on.
 
-python -m jaxbed.main --config=configs/biasensemble_disent.py
-python -m jaxbed.main --config=configs/biasensemble_disent.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=biasensemble_disent
+python -m jaxbed.main --config=biasensemble_disent:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

@@ -1,7 +1,7 @@
 """CutMix in every step with alpha = 1, the paper's for ImageNet.
 
-python -m jaxbed.main --config=configs/cutmix.py
-python -m jaxbed.main --config=configs/cutmix.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=cutmix
+python -m jaxbed.main --config=cutmix:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

@@ -2,10 +2,10 @@
 
 python data_prep/style_network.py train shapes shapes STYLE.safetensors \\
     --width 32 --stages 2 --steps 800 --batch 16 --lr 3e-3 --style-weight 1
-python -m jaxbed.main --config=configs/debiased.py --config.method.style.weights=STYLE.safetensors
+python -m jaxbed.main --config=debiased --config.method.style.weights=STYLE.safetensors
 
 python data_prep/style_network.py convert vgg_normalised.pth decoder.pth STYLE.safetensors
-python -m jaxbed.main --config=configs/debiased.py:imagenet --config.method.style.weights=STYLE.safetensors --config.data.train=FOLDER
+python -m jaxbed.main --config=debiased:imagenet --config.method.style.weights=STYLE.safetensors --config.data.train=FOLDER
 
 On images of 32 px the style network is a small one, which exchanges colours and contrasts but leaves most of a pattern; grid is "full". On
 ImageNet the paper has 512 images a batch, learning rate 0.2 and five epochs of warm-up; here it has the setting of all methods.

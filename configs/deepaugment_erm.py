@@ -1,6 +1,6 @@
 """DeepAugment ERM (Hendrycks et al., 2021): ERM on ImageNet and on ImageNet redrawn by networks with damaged weights, equal shares.
 
-python -m jaxbed.main --config=configs/deepaugment_erm.py:cae_edsr --config.data.train=IMAGENET/train --config.data.more='("CAE","EDSR")' \
+python -m jaxbed.main --config=deepaugment_erm:cae_edsr --config.data.train=IMAGENET/train --config.data.more='("CAE","EDSR")' \
     --config.init_from=resnet50.pth ...
 
 After the colon: cae, edsr or cae_edsr (the folders that data.more then names), in the authors' schedule: from torchvision's weights, 30

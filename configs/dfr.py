@@ -1,7 +1,7 @@
 """DFR: ERM, then as many epochs for a new head, on batches that hold all groups alike.
 
-python -m jaxbed.main --config=configs/dfr.py
-python -m jaxbed.main --config=configs/dfr.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=dfr
+python -m jaxbed.main --config=dfr:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

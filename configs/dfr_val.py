@@ -1,7 +1,7 @@
 """DFR as published: ERM on the training images, then a new head on half of the validation images; the other half selects epochs.
 
-python -m jaxbed.main --config=configs/dfr_val.py
-python -m jaxbed.main --config=configs/dfr_val.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=dfr_val
+python -m jaxbed.main --config=dfr_val:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

@@ -1,7 +1,7 @@
 """DisEnt. Its weights and the decay of its learning rate are those published for each data set, see `published`.
 
-python -m jaxbed.main --config=configs/disent.py
-python -m jaxbed.main --config=configs/disent.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=disent
+python -m jaxbed.main --config=disent:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

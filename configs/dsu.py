@@ -1,6 +1,6 @@
 """DSU at all six places with the paper's p = 0.5.
 
-python -m jaxbed.main --config=configs/dsu.py
+python -m jaxbed.main --config=dsu
 """
 
 from jaxbed.config import Train

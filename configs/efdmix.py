@@ -1,6 +1,6 @@
 """EFDMix after stages 1 and 2 with the paper's p = 0.5 and alpha = 0.1.
 
-python -m jaxbed.main --config=configs/efdmix.py
+python -m jaxbed.main --config=efdmix
 """
 
 from jaxbed.config import Train

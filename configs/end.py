@@ -2,9 +2,9 @@
 
 Results depend much on both weights, and a sweep trains many values in one array.
 
-python -m jaxbed.main --config=configs/end.py
-python -m jaxbed.main --config=configs/end.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
-python -m jaxbed.main --config=configs/end.py '--config.sweep=("method.alpha=0.1,0.5,1,5,10","method.beta=0.1,0.5,1,5,10")'
+python -m jaxbed.main --config=end
+python -m jaxbed.main --config=end:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=end '--config.sweep=("method.alpha=0.1,0.5,1,5,10","method.beta=0.1,0.5,1,5,10")'
 """
 
 from jaxbed.config import Train

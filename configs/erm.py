@@ -1,7 +1,7 @@
 """ERM, the baseline.
 
-python -m jaxbed.main --config=configs/erm.py
-python -m jaxbed.main --config=configs/erm.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=erm
+python -m jaxbed.main --config=erm:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

@@ -3,9 +3,9 @@
 The groups are each label's aligned and its conflicting images; --config.method.groups=cells takes all pairs of label and bias, as the paper
 does. With two classes these are the same.
 
-python -m jaxbed.main --config=configs/groupdro.py
-python -m jaxbed.main --config=configs/groupdro.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
-python -m jaxbed.main --config=configs/groupdro.py:waterbirds --config.data.dir=FOLDER '--config.sweep=("method.adjustment=0,1,2,3",)'
+python -m jaxbed.main --config=groupdro
+python -m jaxbed.main --config=groupdro:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=groupdro:waterbirds --config.data.dir=FOLDER '--config.sweep=("method.adjustment=0,1,2,3",)'
 """
 
 from jaxbed.config import Train

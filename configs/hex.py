@@ -1,7 +1,7 @@
 """HEX with 16 grey levels.
 
-python -m jaxbed.main --config=configs/hex.py
-python -m jaxbed.main --config=configs/hex.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=hex
+python -m jaxbed.main --config=hex:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

@@ -2,7 +2,7 @@
 
 --config.method.variant=biasbed is BiasBed's form.
 
-python -m jaxbed.main --config=configs/infodrop.py
+python -m jaxbed.main --config=infodrop
 """
 
 from jaxbed.config import Train

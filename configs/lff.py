@@ -1,7 +1,7 @@
 """LfF with q = 0.7 and alpha = 0.7.
 
-python -m jaxbed.main --config=configs/lff.py
-python -m jaxbed.main --config=configs/lff.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=lff
+python -m jaxbed.main --config=lff:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

@@ -1,7 +1,7 @@
 """LISA with p_sel = 0.5 and alpha = 2, the authors' for two classes.
 
-python -m jaxbed.main --config=configs/lisa.py
-python -m jaxbed.main --config=configs/lisa.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=lisa
+python -m jaxbed.main --config=lisa:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

@@ -1,7 +1,7 @@
 """Mixup with alpha = 0.2, the paper's for ImageNet.
 
-python -m jaxbed.main --config=configs/mixup.py
-python -m jaxbed.main --config=configs/mixup.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=mixup
+python -m jaxbed.main --config=mixup:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

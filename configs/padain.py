@@ -1,6 +1,6 @@
 """pAdaIN with the paper's p = 0.01.
 
-python -m jaxbed.main --config=configs/padain.py
+python -m jaxbed.main --config=padain
 """
 
 from jaxbed.config import Train

@@ -1,7 +1,7 @@
 """ReBias with weights 1 and kernels of width 1; --config.method.bandwidth=median for widths that follow the features.
 
-python -m jaxbed.main --config=configs/rebias.py
-python -m jaxbed.main --config=configs/rebias.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=rebias
+python -m jaxbed.main --config=rebias:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

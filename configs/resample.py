@@ -1,7 +1,7 @@
 """Cross-entropy on batches drawn from all groups alike; --config.method.groups=classes to balance the labels alone.
 
-python -m jaxbed.main --config=configs/resample.py
-python -m jaxbed.main --config=configs/resample.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=resample
+python -m jaxbed.main --config=resample:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

@@ -1,7 +1,7 @@
 """Cross-entropy in which all groups weigh the same; --config.method.groups=classes for the labels' alone.
 
-python -m jaxbed.main --config=configs/reweight.py
-python -m jaxbed.main --config=configs/reweight.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=reweight
+python -m jaxbed.main --config=reweight:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 from jaxbed.config import Train

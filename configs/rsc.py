@@ -1,6 +1,6 @@
 """RSC as in DomainBed; --config.method.variant=spatial_channel or imagenet for the authors' two.
 
-python -m jaxbed.main --config=configs/rsc.py
+python -m jaxbed.main --config=rsc
 """
 
 from jaxbed.config import Train

@@ -1,6 +1,6 @@
 """SagNet, cut before stage 3, adversary weight and clipping 0.1 as in the paper; --config.method.variant=biasbed for BiasBed's.
 
-python -m jaxbed.main --config=configs/sagnet.py
+python -m jaxbed.main --config=sagnet
 """
 
 from jaxbed.config import Train

@@ -1,7 +1,7 @@
 """SoftCon: the biased network first, then batches of which a third, but at most 64 images, are for the contrast.
 
-python -m jaxbed.main --config=configs/softcon.py
-python -m jaxbed.main --config=configs/softcon.py:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
+python -m jaxbed.main --config=softcon
+python -m jaxbed.main --config=softcon:colored_mnist --config.data.dir=FOLDER_OF_MNIST_IDX_FILES
 """
 
 import dataclasses

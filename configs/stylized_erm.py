@@ -1,7 +1,7 @@
 """Stylized ERM: ERM on images whose texture says nothing. On ImageNet these are Stylized-ImageNet's (data_prep/stylized_imagenet.py).
 
-python -m jaxbed.main --config=configs/stylized_erm.py
-python -m jaxbed.main --config=configs/stylized_erm.py:imagenet --config.data.train=SIN/train --config.init_from=resnet50.pth ...
+python -m jaxbed.main --config=stylized_erm
+python -m jaxbed.main --config=stylized_erm:imagenet --config.data.train=SIN/train --config.init_from=resnet50.pth ...
 
 On `shapes` every shape wears any texture. `imagenet` is Geirhos et al.'s model A, which starts from torchvision's weights: 60 epochs,
 learning rate 0.1, divided by 10 at 20 and 40; epochs are selected on stylised images held out of the training set. `imagenet_biasbed`

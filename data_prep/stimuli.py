@@ -33,7 +33,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from jaxbed.data import decode, pictures, records
-from jaxbed.evaluation import decisions
+from jaxbed.evaluation import decision_rules
 from jaxbed.system import ending, files
 
 URL = "https://github.com/bethgelab/model-vs-human/releases/download/v0.1/{}.tar.gz"
@@ -43,7 +43,7 @@ MODES = (b"100755", b"100644")  # of files in a git tree; texture-vs-shape's are
 MAX_FILE = 16 * 2**20  # bytes; the stimuli have 224 x 224 pixels
 MAX_TOTAL = 2**30
 MAX_MEMBERS = 20_000
-SIXTEEN = tuple(decisions.SIXTEEN)
+SIXTEEN = tuple(decision_rules.SIXTEEN)
 ANY = "|".join(SIXTEEN)
 ONE_CUE = rf"(?P<shape>{ANY})/(?P=shape)([1-9]|10)\.png"
 

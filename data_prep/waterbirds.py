@@ -1,7 +1,7 @@
 """Waterbirds anew, at full size in every ratio of Lee et al. (2022): birds cut out of CUB-200-2011 and put before pictures of Places365.
 
     python data_prep/waterbirds.py TARGET --cub CUB_200_2011 --places PLACES/data_large [--segmentations FOLDER] [--fix-tern] [--workers 8]
-    python -m jaxbed.main --config=configs/erm.py:waterbirds --config.data.dir=TARGET
+    python -m jaxbed.main --config=erm:waterbirds --config.data.dir=TARGET
 
 The segmentations are CUB's separate archive (segmentations.tgz), by default in CUB_200_2011/segmentations; of Places365 the folders
 b/bamboo_forest and f/forest/broadleaf (land), o/ocean and l/lake/natural (water) are read.

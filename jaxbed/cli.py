@@ -65,9 +65,9 @@ def _evaluate(argv: list[str]) -> int:
     parallel.keep_compilations()
     cfg = config.load(arguments.workdir, arguments.allow_module)
     parallel.use_cores(cfg.seeds, cfg.mesh)
-    _, last, variants, workdir = plan.job(cfg, arguments.workdir)
-    here, columns = dataclasses.replace(last, mesh=parallel.fitting(last.mesh)), plan.example_columns(cfg, variants[0].source)
-    status = evaluate.evaluate(here, variants, workdir, Log(workdir), arguments.watch, columns)
+    _, last, points, workdir = plan.job(cfg, arguments.workdir)
+    here, columns = dataclasses.replace(last, mesh=parallel.fitting(last.mesh)), plan.example_columns(cfg, points[0].source)
+    status = evaluate.evaluate(here, points, workdir, Log(workdir), arguments.watch, columns)
     return 128 + status if status else 0
 
 

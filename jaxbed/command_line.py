@@ -22,7 +22,7 @@ Trains all seeds, evaluates every epoch on every set, prints the scores. If inte
   --config.NAME=VALUE      another value of a field, as --config.optim.lr=0.05; add --config=METHOD --help for a list of all
   --workdir=DIR            where the run is kept (default: runs/METHOD-DATA, and the fields that were given)
 """
-EXAMPLE = "for example --config=erm or --config=configs/erm.py"
+EXAMPLE = "for example --config=erm or --config=erm"
 SHIPPED = pathlib.Path(__file__).parent / "configs"
 HELP = ("--help", "-h")
 LONGEST = 150  # characters of a default workdir's name
@@ -39,7 +39,7 @@ def parse(words: Sequence[str]) -> Asked | None:
     """What the words after the command ask for; None where they ask for help, which is then printed.
 
     Raises ValueError, which names the word and the cure, for what cannot be understood. Of a field that is given several times the last
-    value counts; several of a tuple of texts, such as `sweep`, are joined.
+    value counts; several of a tuple of texts, such as `grid`, are joined.
     """
     given, help = _pairs([word for word in words if word not in HELP]), any(word in HELP for word in words)
     source = next((value for name, value in reversed(given) if name == "--config"), None)
@@ -49,9 +49,13 @@ def parse(words: Sequence[str]) -> Asked | None:
     if not source:
         raise ValueError(f"--config=METHOD is missing, {EXAMPLE}")
     cfg, fields = load(source), {}
+    former = {}
     for name, word in given:
         if name.startswith("--config."):
             field = name.removeprefix("--config.")
+            if field in settings.RENAMED:
+                print(f"jaxbed: {name} is now --config.{settings.RENAMED[field]}", file=sys.stderr)
+                former[field := settings.RENAMED[field]] = name.removeprefix("--config.")
             value = config.from_word(cfg, field, word, f"{name}={word}")
             joined = field in fields and config.hint(cfg, field) == tuple[str, ...]
             fields[field] = fields[field] + value if joined else value
@@ -63,7 +67,9 @@ def parse(words: Sequence[str]) -> Asked | None:
     folder = next((value for name, value in reversed(given) if name == "--workdir"), None)
     if folder is not None and not folder.strip():
         raise ValueError("--workdir= is empty: name a folder, or leave it out")
-    return Asked(cfg, pathlib.Path(folder) if folder else default_workdir(source, cfg, fields))
+    if folder:
+        return Asked(cfg, pathlib.Path(folder))
+    return Asked(cfg, default_workdir(source, cfg, {former.get(field, field): value for field, value in fields.items()}))
 
 
 def _pairs(words: list[str]) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 from jaxbed import values
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
-from jaxbed.settings import MAY_CHANGE, differences, free
+from jaxbed.settings import MAY_CHANGE, current, differences, free
 from jaxbed.stats import names
 from jaxbed.system import files
 from jaxbed.values import Count, NotNegative, Range, Whole
@@ -56,8 +56,8 @@ class Train:
     batch_size: Count = 64
     seeds: Annotated[int, Range(1, 2**20)] = 3  # how many
     first_seed: Whole = 0  # they are first_seed, first_seed + 1, ...
-    sweep: tuple[str, ...] = ()  # e.g. ("optim.lr=0.1,0.01",): all seeds at every value, in one array; see `variants`
-    init_from: str = ""  # WORKDIR:EPOCH of a run with the same networks and seeds, or a file of weights, see `initial`
+    grid: tuple[str, ...] = ()  # e.g. ("optim.lr=0.1,0.01",): all seeds at every value, in one array; see `members`
+    init_from: str = ""  # WORKDIR:EPOCH of a run with the same networks and seeds, or a file of weights, see `pretrained`
     shared_order: bool = False  # all seeds see the batches of the first: dependent runs, error bars too small
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
     eval: Eval = dataclasses.field(default_factory=Eval)
@@ -269,4 +269,4 @@ def read(path: pathlib.Path) -> dict:
     """A saved configuration as nested dictionaries. Raises FileNotFoundError or ValueError where there is none."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: {path.parent} is no workdir of a run (python -m jaxbed.main makes one)")
-    return files.read_object(path, CURE)
+    return current(files.read_object(path, CURE))

@@ -1,6 +1,6 @@
 """The whole protocol in one command: train, evaluate every epoch on every set, print the scores.
 
-python -m jaxbed.main --config=configs/sagnet.py [--workdir=DIR] [--config.seeds=10 --config.optim.lr=0.05 ...]
+python -m jaxbed.main --config=sagnet [--workdir=DIR] [--config.seeds=10 --config.optim.lr=0.05 ...]
 """
 
 import sys
@@ -38,35 +38,35 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     parallel.keep_compilations()
     config.check(cfg)
     planned = plan.jobs(cfg, workdir)
-    last, variants = planned[-1].cfg, planned[-1].variants
-    plan.check(variants)
-    parallel.Seeds(last.seeds, last.first_seed, last.mesh, len(variants), last.batch_size).check_batch(last.batch_size)
-    for variant in variants:
-        evaluate.chosen(last, variant.source)  # a wrong name shows before the training, not after
+    last, points = planned[-1].cfg, planned[-1].points
+    plan.check(points)
+    parallel.Seeds(last.seeds, last.first_seed, last.mesh, len(points), last.batch_size).check_batch(last.batch_size)
+    for point in points:
+        evaluate.chosen(last, point.source)  # a wrong name shows before the training, not after
     with lock.held(workdir):
         config.claim(cfg, workdir)  # nothing is written before all that can be refused was looked at
         log = Log(workdir)
-        log.header(cfg, variants)
-        log.data(variants)
-        columns = plan.example_columns(cfg, variants[0].source)
-        status = staged.run(cfg, planned, log) or evaluate.evaluate(last, variants, workdir, log, columns=columns)
+        log.header(cfg, points)
+        log.data(points)
+        columns = plan.example_columns(cfg, points[0].source)
+        status = staged.run(cfg, planned, log) or evaluate.evaluate(last, points, workdir, log, columns=columns)
     if status:
         log.say(f"stopped by signal {status}; the same command goes on from here")
         return 128 + status
-    if all(split.role == "val" for split in evaluate.chosen(last, variants[0].source).values()):
+    if all(split.role == "val" for split in evaluate.chosen(last, points[0].source).values()):
         log.say("only validation images were evaluated: no scores to compare")
         return 0
     from jaxbed.stats import main as statistics
 
     alive = launch.alive(workdir)
-    for i, variant in enumerate(variants):
-        if variant.name:
-            log.say(f"\n{workdir / variant.name}")
+    for i, point in enumerate(points):
+        if point.name:
+            log.say(f"\n{workdir / point.name}")
         if alive and not any(alive[i * cfg.seeds : (i + 1) * cfg.seeds]):
             log.say("every seed became non-finite: no scores")
             continue
         select = [] if last.epochs else ["--select", "last"]  # one epoch, and perhaps no set to select by
-        status = statistics.main([str(workdir / variant.name), "--missing", "drop", *select]) or status  # names the seeds it leaves out
+        status = statistics.main([str(workdir / point.name), "--missing", "drop", *select]) or status  # names the seeds it leaves out
     return status
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 MAY_CHANGE = "may_change"  # beside the fields of a run: dotted names of those on which nothing that was trained depends
 SEEDS = ("seeds", "first_seed")
+RENAMED = {"sweep": "grid"}  # former names of fields of a run
 SHOWN = 80  # characters of a value
 # The same of configurations that were saved without that list, on data sets of this package.
 BEFORE = ("mesh", "eval", "save")
@@ -12,6 +13,11 @@ BEFORE_OF_DATA = (
     *("dir", "resident_gib", "threads", "train", "more", "val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette"),
     *("cue_conflict", "sketch", "cae", "edsr", "decision", "zoom", "resize_px"),
 )
+
+
+def current(tree: dict) -> dict:
+    """A saved configuration with its fields under their present names."""
+    return {RENAMED.get(name, name): value for name, value in tree.items()}
 
 
 def differences(one: Any, other: Any, but: Collection[str] = (), path: str = "") -> list[str]:

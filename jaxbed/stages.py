@@ -5,7 +5,7 @@ The Config of such a method has a function
     def training_stages(self, cfg: Train) -> tuple[Stage, ...]
 
 which names its runs in order, the run itself last. Each is made from the run's own configuration by `dataclasses.replace`. One command
-trains all of them, with the seeds and variants of the run, and resumes at any point (`training.staged`); the trainer sees one at a time.
+trains all of them, with the seeds and grid points of the run, and resumes at any point (`training.staged`); the trainer sees one at a time.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ class Stage(NamedTuple):
     """One run of those that a method consists of.
 
     A stage before the last lives in WORKDIR/stages/NAME like any run and is not evaluated. Its networks are those of the run's seeds and
-    variants, but that values of the method itself do not vary between them. Its images are in the order of the last stage's.
+    grid points, but that values of the method itself do not vary between them. Its images are in the order of the last stage's.
     """
 
     name: str  # of its folder and in messages: "biased networks"; of the last stage empty
-    cfg: Train  # what is trained; of the stages before the last, seeds, name and sweep are filled in
+    cfg: Train  # what is trained; of the stages before the last, seeds, name and grid are filled in
     networks: int = 1  # for each seed of the run
     start: str = ""  # the earlier stage whose parameters and statistics it takes, member by member; empty: afresh, or from cfg.init_from
     outputs: Outputs | None = None  # (method, params, stats, image, label), of one network and batch -> {name: [B, ...]} that are kept

@@ -57,7 +57,7 @@ def main() -> None:
     workdir = parser.parse_args().workdir
     cfg = config.load(workdir)
     last = plan.job(cfg, workdir)
-    cfg, found = last.cfg, last.variants
+    cfg, found = last.cfg, last.points
     source, classes, l1 = found[0].source, len(found[0].source.class_names), cfg.method.l1
     store = train.stores(workdir, cfg.seeds, Log(workdir))[1]
     weights = store.load(cfg.epochs, program.snapshot(train.prepare(cfg, found, workdir).abstract))

@@ -54,7 +54,7 @@ AGREE = 2  # pooled standard deviations
 
 def command(method: str, out: pathlib.Path, rest: list[str]) -> list[str]:
     """Python's arguments for a method's run."""
-    sweep = f'--config.sweep=("data.conflicting_percent={",".join(RATIOS)}",)'
+    sweep = f'--config.grid=("data.conflicting_percent={",".join(RATIOS)}",)'
     config = f"--config={ROOT / 'configs' / method}.py:colored_mnist"
     return ["-m", "jaxbed.main", config, sweep, *SETTINGS.get(method, []), *rest, f"--workdir={out / method}"]
 

@@ -13,7 +13,7 @@ import tiny
 
 from jaxbed import parallel
 from jaxbed.optim import Optim
-from jaxbed.training import log, program, train, variants
+from jaxbed.training import log, members, program, train
 
 SEEDS = 4
 # Style statistics of the tiny net's 2x2 maps divide by deviations near 0: rounding of the first update grows a thousandfold in the second.
@@ -152,7 +152,7 @@ def test_seeds_go_over_devices_first():
 def test_a_batch_that_devices_cannot_share_is_refused(tmp_path):
     cfg = config("erm", 1, 2, batch_size=15)
     with pytest.raises(ValueError, match="batch_size = 15 cannot be split over the 2 devices"):
-        train.train(cfg, variants.one(cfg, cfg.data.open()), tmp_path, log.Log(tmp_path))
+        train.train(cfg, members.one(cfg, cfg.data.open()), tmp_path, log.Log(tmp_path))
 
 
 def test_an_open_mesh_fits_the_batch():

@@ -7,7 +7,7 @@ import pytest
 from commands import ROOT
 
 from jaxbed import command_line, config, values
-from jaxbed.training import variants
+from jaxbed.training import members
 
 AUGMENTED = ("flip", "erase", "brightness", "contrast", "saturation", "hue", "centre_frac")
 ERM = f"--config={ROOT}/configs/erm.py"
@@ -89,8 +89,8 @@ def test_classes_of_a_file_are_found_again_by_its_name_unless_another_module_has
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("sweep=0.5", "sweep '0.5': write FIELD=VALUE,VALUE"),
-        ("sweep=(0.5,)", "sweep '0.5': write FIELD=VALUE,VALUE"),
+        ("sweep=0.5", "grid '0.5': write FIELD=VALUE,VALUE"),
+        ("grid=(0.5,)", "grid '0.5': write FIELD=VALUE,VALUE"),
         ("data.augment.std=x", "data.augment.std must be several values in brackets, each a number, above 0, as \"(0.25,)\""),
         ("optim.rule.x=1", "optim.rule is a single value, 'sgd', and has no field 'x'"),
         ("optim.rule=", "optim.rule must be one of sgd, adam, as 'sgd'"),
@@ -118,7 +118,7 @@ def test_a_value_that_cannot_be_is_told_with_what_is_allowed(override, message):
     with pytest.raises(ValueError) as error:
         cfg = command_line.parse([ERM, f"--config.{override}", "--workdir=x"]).cfg
         config.check(cfg)
-        variants.combine(cfg)
+        members.combine(cfg)
     assert message in str(error.value)
 
 
@@ -142,3 +142,15 @@ def test_a_configuration_of_jaxbed_is_named_from_any_folder(monkeypatch, tmp_pat
         "from jaxbed.configs import erm\n\ndef get_config(dataset='shapes'):\n    return erm.get_config(dataset)\n"
     )
     assert command_line.parse(["--config=mine.py"]).cfg == command_line.parse(["--config=erm"]).cfg
+
+
+def test_the_former_name_of_the_grid_is_read_with_a_notice(capsys, tmp_path):
+    former, present = (command_line.parse([ERM, f"--config.{name}=data.seed=0,1"]) for name in ("sweep", "grid"))
+    assert former.cfg == present.cfg and former.cfg.grid == ("data.seed=0,1",)
+    assert capsys.readouterr().err == "jaxbed: --config.sweep is now --config.grid\n"
+    assert former.workdir.name == "erm-shapes,sweep=(_data.seed=0,1_,)" and present.workdir.name == "erm-shapes,grid=(_data.seed=0,1_,)"
+    config.save(former.cfg, tmp_path / "config.json")
+    text = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text.replace('"grid"', '"sweep"'))
+    assert '"grid"' in text and config.load(tmp_path) == former.cfg
+    config.claim(former.cfg, tmp_path)

@@ -25,7 +25,7 @@ from jaxbed.data import bar, bffhq, biased_pictures, corrupted_cifar10, corrupti
 from jaxbed.data.held_out import pick
 from jaxbed.data.source import cells
 from jaxbed.data.split import Split
-from jaxbed.training import log, variants
+from jaxbed.training import log, members
 
 PERCENTS = biased_pictures.PERCENTS
 SMALL = {"side_px": 8, "threads": 1}
@@ -538,7 +538,7 @@ def test_sets_of_other_classes_than_the_training_set_are_reported(tmp_path, caps
     few = {"train": source.train.label != 3, "val": source.sets["val"].split.label == 2}
     train, val = (pick(split, np.flatnonzero(few[name])) for name, split in (("train", source.train), ("val", source.sets["val"].split)))
     sets = {**source.sets, "val": source.sets["val"]._replace(split=val)}
-    log.Log(tmp_path).data(variants.one(tiny.mlp_config(), dataclasses.replace(source, train=train, sets=sets)))
+    log.Log(tmp_path).data(members.one(tiny.mlp_config(), dataclasses.replace(source, train=train, sets=sets)))
     said = capsys.readouterr().out
     assert f"val: all images are of class {source.class_names[2]}" in said
     assert f"edge: 1 images are of classes that no training image has ({source.class_names[3]})" in said

@@ -18,7 +18,7 @@ from jaxbed.methods import debiased, erm
 from jaxbed.methods.parts import losses, pairs
 from jaxbed.models import convert, resnet, style, style_network
 from jaxbed.optim import Optim
-from jaxbed.training import initial, program, train
+from jaxbed.training import pretrained, program, train
 
 STYLE = style_network.Config("random", width=4, stages=2)
 PAPER = debiased.Config(style=STYLE, grid="full")
@@ -170,7 +170,7 @@ def test_the_network_is_a_plain_resnet_whose_weights_start_it_too(tmp_path):
     weights = convert.to_torch(*jax.tree.map(lambda x: x + 0.5, (plain.params["net"], plain.stats["net"])))
     save_file(weights, tmp_path / "resnet.safetensors")
     cfg, ready = on_mesh(2, 1)
-    started = initial.load(str(tmp_path / "resnet.safetensors"), ready, train.start(cfg, ready), print).state
+    started = pretrained.load(str(tmp_path / "resnet.safetensors"), ready, train.start(cfg, ready), print).state
     for name in ("net", "aux"):
         assert (started.params[name]["stem_norm"]["scale"] == 1.5).all() and (started.stats[name]["stem_norm"]["mean"] == 0.5).all()
 

@@ -9,7 +9,7 @@ import pytest
 
 from jaxbed.method import Info
 from jaxbed.methods import disent
-from jaxbed.methods.parts import difficulty, losses, pairs
+from jaxbed.methods.parts import losses, pairs, relative_difficulty
 from jaxbed.models import mlp
 from jaxbed.optim import Optim
 
@@ -76,7 +76,7 @@ def test_a_step_descends_the_losses_of_the_paper(step):
         table: losses.cross_entropy(dense(state.params[f"{name}_head"], jnp.concatenate(z, -1)), BATCH["label"])
         for table, name in (("debiased", "intrinsic"), ("biased", "bias"))
     }
-    weight, memory = difficulty.weigh(state.memory, each, BATCH["index"], BATCH["label"], 3, 0.7)
+    weight, memory = relative_difficulty.weigh(state.memory, each, BATCH["index"], BATCH["label"], 3, 0.7)
     order = pairs.partners(jax.random.split(KEY)[0], 8)
     grads = by_the_book(state.params, weight, order, float(step >= 4))
     moved = jax.tree.map(lambda a, b: a - b, state.params, after.params)

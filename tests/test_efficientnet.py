@@ -11,7 +11,7 @@ import pytest
 from configs import efficientnet_lite0
 from jaxbed import config
 from jaxbed.data import augment, imagenet
-from jaxbed.evaluation import decisions
+from jaxbed.evaluation import decision_rules
 from jaxbed.method import apply_net, init_net
 from jaxbed.models import efficientnet, torch_files
 
@@ -128,5 +128,5 @@ def test_the_published_network_scores_as_in_the_reference(shared_data, scale, zo
         split = source.sets[name].split
         logits = np.concatenate([forward(split.image[first : first + 32]) for first in range(0, 160, 32)])
         for rule, percent in zip(("mean_prob", "mean_logit", "max_prob", "sum_prob"), expected, strict=False):
-            answers = np.asarray(decisions.named(f"sixteen_{rule}")(logits))
+            answers = np.asarray(decision_rules.named(f"sixteen_{rule}")(logits))
             assert abs(100 * (answers == split.label).mean() - percent) < 0.01, (name, rule)

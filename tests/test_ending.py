@@ -114,7 +114,7 @@ def test_a_checkpoint_that_a_full_disk_refuses_is_named(tmp_path, monkeypatch, w
 
 
 def test_a_variant_all_of_whose_seeds_died_is_a_result(tmp_path, capsys):
-    assert main.run(tiny.mlp_config(sweep=("optim.lr=0.01,1e38",)), tmp_path) == 0
+    assert main.run(tiny.mlp_config(grid=("optim.lr=0.01,1e38",)), tmp_path) == 0
     said = capsys.readouterr()
     assert "seed 1 of lr=1e+38 became non-finite after step" in said.out and said.err == ""
     assert said.out.rstrip().endswith("lr=1e+38\nevery seed became non-finite: no scores")

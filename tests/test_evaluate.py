@@ -17,8 +17,8 @@ import tiny
 from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, cells
 from jaxbed.data.split import Split
-from jaxbed.evaluation import decisions, evaluate, metrics, pools
-from jaxbed.training import lock, train, variants
+from jaxbed.evaluation import decision_rules, evaluate, metrics, pools
+from jaxbed.training import lock, members, train
 from jaxbed.training.log import Log
 
 CONFIG = tiny.mlp_config(optim=tiny.Optim(rule="adam", lr=0.05))  # large steps, so that answers vary
@@ -35,7 +35,7 @@ def source():
 def trained(source, tmp_path_factory):
     """The workdir of a run with two seeds and two epochs, not evaluated."""
     workdir = tmp_path_factory.mktemp("trained")
-    assert train.train(CONFIG, variants.one(CONFIG, source), workdir, Log(workdir)) == 0
+    assert train.train(CONFIG, members.one(CONFIG, source), workdir, Log(workdir)) == 0
     return workdir
 
 
@@ -47,7 +47,7 @@ def workdir(trained, tmp_path):
 
 
 def run(cfg, source, workdir, **options) -> int:
-    return evaluate.evaluate(cfg, variants.one(cfg, source), workdir, Log(workdir), **options)
+    return evaluate.evaluate(cfg, members.one(cfg, source), workdir, Log(workdir), **options)
 
 
 def checkpoints(cfg, source, workdir):
@@ -70,7 +70,7 @@ def expected(cfg, source, workdir, epoch: int) -> dict[str, tuple[np.ndarray, np
     for name, (split, _, decision) in source.sets.items():
         logits = every(weights["params"], weights["stats"], split.image)  # [S, n, classes]
         best = np.sort(logits, -1)
-        result[name] = np.asarray(decisions.named(decision)(logits)), best[..., -1] - best[..., -2] > 1e-4
+        result[name] = np.asarray(decision_rules.named(decision)(logits)), best[..., -1] - best[..., -2] > 1e-4
     return result
 
 
@@ -298,7 +298,7 @@ def other_decision(asked):
 
 @pytest.fixture
 def least(monkeypatch):
-    monkeypatch.setitem(decisions.RULES, "least", lambda logits: jnp.argmin(logits, -1).astype(jnp.int32))
+    monkeypatch.setitem(decision_rules.RULES, "least", lambda logits: jnp.argmin(logits, -1).astype(jnp.int32))
 
 
 CHANGES = [other_pixels, other_order, other_labels, other_cues, other_decision]

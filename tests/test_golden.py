@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbed.methods.parts import difficulty, losses
+from jaxbed.methods.parts import losses, relative_difficulty
 from jaxbed.models import style
 
 
@@ -120,26 +120,26 @@ def test_surrogate_of_generalized_cross_entropy(logits, label, value, gradient):
 def test_averages_store_the_first_visit_and_then_move():
     table = {"average": jnp.zeros(3), "seen": jnp.zeros(3)}
     for value, expected in ((2.0, 2.0), (1.0, 1.7), (0.5, 1.34)):
-        table = difficulty.update_average(table, jnp.array([1]), jnp.array([value]), 0.7)
+        table = relative_difficulty.update_average(table, jnp.array([1]), jnp.array([value]), 0.7)
         np.testing.assert_allclose(table["average"], [0, expected, 0], rtol=1e-6)
     assert table["seen"].tolist() == [0, 1, 0]
 
 
 def test_relative_difficulty():
     index, label, class_of = jnp.array([0]), jnp.array([0]), jnp.array([0, 0, 1])
-    biased = difficulty.relative_loss(jnp.array([2.0, 4.0, 9.0]), class_of, index, label, 2)
-    debiased = difficulty.relative_loss(jnp.array([1.0, 0.5, 9.0]), class_of, index, label, 2)
+    biased = relative_difficulty.relative_loss(jnp.array([2.0, 4.0, 9.0]), class_of, index, label, 2)
+    debiased = relative_difficulty.relative_loss(jnp.array([1.0, 0.5, 9.0]), class_of, index, label, 2)
     np.testing.assert_allclose([biased[0], debiased[0]], [0.5, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(difficulty.difficulty(biased, debiased), [1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(relative_difficulty.difficulty(biased, debiased), [1 / 3], rtol=1e-6)
 
 
 def test_relative_difficulty_of_two_samples_of_a_class():
     index, label, class_of = jnp.array([0, 1]), jnp.array([0, 0]), jnp.array([0, 0])
-    biased = difficulty.relative_loss(jnp.array([4.0, 2.0]), class_of, index, label, 1)
-    debiased = difficulty.relative_loss(jnp.array([1.0, 1.0]), class_of, index, label, 1)
-    np.testing.assert_allclose(difficulty.difficulty(biased, debiased), [0.5, 1 / 3], rtol=1e-6)
+    biased = relative_difficulty.relative_loss(jnp.array([4.0, 2.0]), class_of, index, label, 1)
+    debiased = relative_difficulty.relative_loss(jnp.array([1.0, 1.0]), class_of, index, label, 1)
+    np.testing.assert_allclose(relative_difficulty.difficulty(biased, debiased), [0.5, 1 / 3], rtol=1e-6)
 
 
 def test_difficulty_of_losses_that_are_all_zero_is_zero_not_nan():
-    zero = difficulty.relative_loss(jnp.zeros(2), jnp.array([0, 0]), jnp.array([0]), jnp.array([0]), 1)
-    assert difficulty.difficulty(zero, zero).tolist() == [0.0]
+    zero = relative_difficulty.relative_loss(jnp.zeros(2), jnp.array([0, 0]), jnp.array([0]), jnp.array([0]), 1)
+    assert relative_difficulty.difficulty(zero, zero).tolist() == [0.0]

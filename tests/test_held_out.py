@@ -12,7 +12,7 @@ from jaxbed.data import held_out
 from jaxbed.data.split import Split
 from jaxbed.data.stream import Images
 from jaxbed.methods import dfr
-from jaxbed.training import plan, variants
+from jaxbed.training import members, plan
 
 WHOLE = dataclasses.replace(tiny.DATA, val_images=64, texture_correlation=0.5)
 
@@ -73,12 +73,12 @@ def test_single_images_of_their_kind_cannot_be_divided():
 
 
 def test_dfr_trains_its_network_on_the_whole_data_set_and_its_head_on_held_out_images(tmp_path):
-    cfg = tiny.mlp_config(data=WHOLE, epochs=1, sweep=("method.l1=0.0,0.1",), batch_size=8)
+    cfg = tiny.mlp_config(data=WHOLE, epochs=1, grid=("method.l1=0.0,0.1",), batch_size=8)
     cfg = dataclasses.replace(cfg, method=dfr.Config(held_out=0.5))
     assert main.run(cfg, tmp_path) == 0
     assert config.load(tmp_path / "stages" / "ERM").data == WHOLE
     last = plan.job(cfg, tmp_path)
-    assert last.cfg.data == held_out.Config(WHOLE) and len(last.variants[0].source.train.label) < WHOLE.val_images
+    assert last.cfg.data == held_out.Config(WHOLE) and len(last.points[0].source.train.label) < WHOLE.val_images
     assert plan.members(cfg).tolist() == [0, 1, 0, 1]
-    name, own, _ = variants.combine(cfg)[0]
+    name, own, _ = members.combine(cfg)[0]
     assert (tmp_path / name / "responses" / "val" / "1.npz").is_file() and config.load(tmp_path / name) == own

@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 
 from jaxbed.data import imagenet, imagenet_classes
-from jaxbed.evaluation import decisions
-from jaxbed.training import variants
+from jaxbed.evaluation import decision_rules
+from jaxbed.training import members
 from jaxbed.training.log import Log
 
 WNIDS = imagenet_classes.WNIDS
-SIXTEEN = tuple(decisions.SIXTEEN)
+SIXTEEN = tuple(decision_rules.SIXTEEN)
 SMALL = {"side_px": 8, "stored_px": 10, "resize_px": 10, "val_from_train": 100}
 
 
@@ -31,8 +31,8 @@ def root(tmp_path_factory):
     (folder / "val").mkdir()
     for wnid in WNIDS:
         (folder / "val" / wnid).symlink_to(folder / "train" / wnid)
-    for name, members in (("a", decisions.IMAGENET_A), ("r", decisions.IMAGENET_R)):
-        for i in members:
+    for name, classes in (("a", decision_rules.IMAGENET_A), ("r", decision_rules.IMAGENET_R)):
+        for i in classes:
             picture(folder / name / WNIDS[i] / "x.png", (int(i) % 256, int(i) // 256, 0))
     for i, shape in enumerate(SIXTEEN):
         picture(folder / "edge" / shape / f"{shape}1.png", (i, 0, 0), (8, 8))
@@ -69,7 +69,7 @@ def test_sets_of_200_classes_have_imagenets_numbering(root):
         masked, unmasked = source.sets[name], source.sets[f"{name}_unmasked"]
         assert (masked.decision, unmasked.decision, masked.role) == (name, "argmax", "ood")
         np.testing.assert_array_equal(class_of(masked.split.image), masked.split.label)
-        np.testing.assert_array_equal(masked.split.label, getattr(decisions, name.upper()))
+        np.testing.assert_array_equal(masked.split.label, getattr(decision_rules, name.upper()))
 
 
 def test_sixteen_class_sets(root):
@@ -139,7 +139,7 @@ def test_unreadable_held_out_pictures_are_left_out_and_told(tmp_path, resident_g
     assert 4 <= len(names) <= 8 and not [name for name in names if "damaged" in name]
     lost = source.facts["unreadable"]
     assert len(lost) >= 12 - len(names)
-    Log(tmp_path).data(variants.one(None, source))
+    Log(tmp_path).data(members.one(None, source))
     told = f"images that cannot be read and are left out: {', '.join(lost[:3])} and {len(lost) - 3} others, which log.jsonl names"
     assert told in capsys.readouterr().out
 
@@ -249,7 +249,7 @@ def test_numbers_taken_for_classes_are_reported(root, tmp_path, capsys):
     assert f"data.val: {place}: classes 0 to 999 are taken as those of ImageNet in the order of sorted wnids" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "members"), [("imagenet_a", decisions.IMAGENET_A), ("imagenet_r", decisions.IMAGENET_R)])
+@pytest.mark.parametrize(("name", "members"), [("imagenet_a", decision_rules.IMAGENET_A), ("imagenet_r", decision_rules.IMAGENET_R)])
 def test_sets_of_200_classes_may_be_numbered(tmp_path, name, members):
     for place, numbers in (("imagenets", members), ("own", range(200)), ("from 1", range(1, 201))):
         for i, number in zip(members, numbers, strict=True):
@@ -309,18 +309,18 @@ def test_real_stimuli_load_in_their_published_layout(root, shared_data):
 
 
 def test_class_lists_are_the_published_ones():
-    for members, total, digest in (
-        (decisions.IMAGENET_A, 102178, "973e8c3e530bf5dbd49999d046e74084ba5184ab98036b42b111d8dcdecf1015"),
-        (decisions.IMAGENET_R, 86135, "a1d9a9ace3098120f5db861d97049116efe80683f4e48c65a62f9bd30fc3366a"),
+    for classes, total, digest in (
+        (decision_rules.IMAGENET_A, 102178, "973e8c3e530bf5dbd49999d046e74084ba5184ab98036b42b111d8dcdecf1015"),
+        (decision_rules.IMAGENET_R, 86135, "a1d9a9ace3098120f5db861d97049116efe80683f4e48c65a62f9bd30fc3366a"),
     ):
-        assert len(members) == 200 and members.sum() == total and (np.diff(members) > 0).all()
-        assert hashlib.sha256(",".join(map(str, members)).encode()).hexdigest() == digest
+        assert len(classes) == 200 and classes.sum() == total and (np.diff(classes) > 0).all()
+        assert hashlib.sha256(",".join(map(str, classes)).encode()).hexdigest() == digest
 
 
 def test_decisions_among_200_ignore_all_other_classes():
     logits = np.random.default_rng(0).normal(size=(50, 1000))
-    for name, members in (("imagenet_a", decisions.IMAGENET_A), ("imagenet_r", decisions.IMAGENET_R)):
-        expected = members[logits[:, members].argmax(1)]
-        np.testing.assert_array_equal(decisions.named(name)(jnp.asarray(logits)), expected)
+    for name, classes in (("imagenet_a", decision_rules.IMAGENET_A), ("imagenet_r", decision_rules.IMAGENET_R)):
+        expected = classes[logits[:, classes].argmax(1)]
+        np.testing.assert_array_equal(decision_rules.named(name)(jnp.asarray(logits)), expected)
         with pytest.raises(ValueError, match="a decision among 200 ImageNet classes needs all 1000 logits; the network has 16"):
-            decisions.named(name)(jnp.zeros((1, 16)))
+            decision_rules.named(name)(jnp.zeros((1, 16)))

@@ -21,7 +21,7 @@ from commands import JAXBED, ROOT, TRAIN, assert_refused, command, options
 
 from jaxbed import cli, command_line, config, main, parallel
 from jaxbed.evaluation import evaluate, metrics
-from jaxbed.training import lock, log, train, variants
+from jaxbed.training import lock, log, members, train
 from jaxbed.tuning import launch
 
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
@@ -293,7 +293,7 @@ def test_milestones_that_are_never_reached_are_reported(tmp_path, capsys):
 )
 def test_every_member_of_an_array_is_checked_as_if_it_ran_alone(tmp_path, method, entry, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        main.run(tiny.mlp_config(method, sweep=(entry,)), tmp_path / "run")
+        main.run(tiny.mlp_config(method, grid=(entry,)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -556,7 +556,7 @@ def test_two_evaluations_at_once_do_not_disturb_each_other(home, workdir, monkey
 
     monkeypatch.setattr(evaluate.np, "savez_compressed", meet)
     cfg = config.load(workdir, ["own"])
-    assert evaluate.evaluate(cfg, variants.open_all(cfg), workdir, log.Log(workdir)) == 0
+    assert evaluate.evaluate(cfg, members.open_all(cfg), workdir, log.Log(workdir)) == 0
     assert met[0].returncode == 0, met[0].stderr
     after = bytes_below(workdir / "responses")
     assert after.keys() == before.keys()
@@ -573,8 +573,8 @@ def test_a_finished_training_knows_when_its_last_epoch_is_missing(home, workdir,
     cfg = config.load(workdir, ["own"])
     source, record = cfg.data.open(), log.Log(workdir)
     try:
-        train.train(cfg, variants.one(cfg, source), workdir, record)
-        evaluate.evaluate(cfg, variants.one(cfg, source), workdir, record)
+        train.train(cfg, members.one(cfg, source), workdir, record)
+        evaluate.evaluate(cfg, members.one(cfg, source), workdir, record)
     except ValueError as error:
         assert "epochs" in str(error) and "2" in str(error)
     else:

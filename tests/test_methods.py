@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from jaxbed.method import Info
-from jaxbed.training import plan, train, variants
+from jaxbed.training import members, plan, train
 from jaxbed.training.program import hparams_of
 
 STEPS = 32
@@ -96,7 +96,7 @@ def test_numbers_that_vary_within_an_array_are_checked(method):
         for value in (-1.0, float("nan"), float("inf")):
             wrong = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **{name: value}))
             with pytest.raises(ValueError, match=f"method.{name} = {value}"):
-                plan.check(variants.one(wrong, source))
+                plan.check(members.one(wrong, source))
 
 
 MIXES = ("padain", "sagnet", "mixstyle", "efdmix", "mixup", "cutmix", "disent", "debiased", "lisa")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.evaluation import decisions, metrics
+from jaxbed.evaluation import decision_rules, metrics
 from jaxbed.evaluation.metrics import ac_score, measure, scores
 
 LABEL = np.array([0, 0, 0, 0, 1, 1, 1, 2])
@@ -362,9 +362,9 @@ def logits(**at: float) -> jnp.ndarray:
 
 
 def test_sixteen_groups_are_those_of_the_reference():
-    assert list(decisions.SIXTEEN) == NAMES
-    assert [len(members) for members in decisions.SIXTEEN.values()] == [1, 4, 2, 49, 5, 7, 3, 6, 4, 3, 109, 2, 2, 1, 1, 8]
-    text = ";".join(",".join(map(str, members)) for members in decisions.SIXTEEN.values())
+    assert list(decision_rules.SIXTEEN) == NAMES
+    assert [len(members) for members in decision_rules.SIXTEEN.values()] == [1, 4, 2, 49, 5, 7, 3, 6, 4, 3, 109, 2, 2, 1, 1, 8]
+    text = ";".join(",".join(map(str, members)) for members in decision_rules.SIXTEEN.values())
     assert hashlib.sha256(text.encode()).hexdigest() == "0b23dbf2ebc2c3dce89334f8ccf5bc410b6087548235459d3d79f506dd6a74be"
 
 
@@ -382,28 +382,28 @@ def test_sixteen_groups_are_those_of_the_reference():
     ],
 )
 def test_rules_answer_the_vectors_of_the_reference(z, rule, expected):
-    decide = decisions.named(rule)
+    decide = decision_rules.named(rule)
     for function in (decide, jax.jit(decide)):
         answer = function(z[None])
         assert answer.shape == (1,) and answer.dtype == jnp.int32
         assert NAMES[int(answer[0])] == expected
 
 
-@pytest.mark.parametrize("rule", [name for name in decisions.RULES if name.startswith("sixteen")])
+@pytest.mark.parametrize("rule", [name for name in decision_rules.RULES if name.startswith("sixteen")])
 def test_each_group_wins_where_its_members_stand_out(rule):
     z = np.zeros((16, 1000), np.float32)
-    for row, members in zip(z, decisions.SIXTEEN.values(), strict=True):
+    for row, members in zip(z, decision_rules.SIXTEEN.values(), strict=True):
         row[members] = 5
-    np.testing.assert_array_equal(decisions.named(rule)(jnp.array(z)), np.arange(16))
+    np.testing.assert_array_equal(decision_rules.named(rule)(jnp.array(z)), np.arange(16))
 
 
-@pytest.mark.parametrize("rule", decisions.RULES)
+@pytest.mark.parametrize("rule", decision_rules.RULES)
 def test_a_batch_is_answered_as_each_image_alone(rule):
     z = np.random.default_rng(2).normal(0, 1, (15, 1000)).astype(np.float32)
-    for row, members in zip(z, decisions.SIXTEEN.values(), strict=False):
+    for row, members in zip(z, decision_rules.SIXTEEN.values(), strict=False):
         row[members] += 6
     z = jnp.array(z.reshape(3, 5, 1000))
-    decide = jax.jit(decisions.named(rule))
+    decide = jax.jit(decision_rules.named(rule))
     answers = decide(z)
     assert answers.shape == (3, 5) and answers.dtype == jnp.int32 and len(np.unique(answers)) > 3
     for i in range(3):
@@ -413,26 +413,26 @@ def test_a_batch_is_answered_as_each_image_alone(rule):
 
 def test_half_precision_logits_are_decided_in_single():
     z = logits(i404=1, i444=1, i671=1.0078125).astype(jnp.bfloat16)  # the mean of the bicycles rounds to 1 in half precision
-    assert NAMES[int(decisions.named("sixteen_mean_logit")(z))] == "bicycle"
+    assert NAMES[int(decision_rules.named("sixteen_mean_logit")(z))] == "bicycle"
 
 
 def test_many_middling_members_win_by_sum_alone():
-    z = logits(i499=3, **{f"i{i}": 1 for i in decisions.SIXTEEN["dog"]})
-    found = {rule: NAMES[int(decisions.named(rule)(z))] for rule in decisions.RULES if rule.startswith("sixteen")}
+    z = logits(i499=3, **{f"i{i}": 1 for i in decision_rules.SIXTEEN["dog"]})
+    found = {rule: NAMES[int(decision_rules.named(rule)(z))] for rule in decision_rules.RULES if rule.startswith("sixteen")}
     assert found == {**dict.fromkeys(found, "knife"), "sixteen_sum_prob": "dog"}
 
 
 def test_argmax_takes_the_first_of_equals():
-    assert decisions.named("argmax")(jnp.array([[1.0, 3, 3], [0, 0, 0]])).tolist() == [1, 0]
+    assert decision_rules.named("argmax")(jnp.array([[1.0, 3, 3], [0, 0, 0]])).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("classes", [16, 200, 999, 1001])
-@pytest.mark.parametrize("rule", [name for name in decisions.RULES if name.startswith("sixteen")])
+@pytest.mark.parametrize("rule", [name for name in decision_rules.RULES if name.startswith("sixteen")])
 def test_sixteen_classes_need_the_thousand_logits(rule, classes):
     with pytest.raises(ValueError, match=f"needs the 1000 ImageNet logits, and the network has {classes}"):
-        decisions.named(rule)(jnp.zeros((2, classes)))
+        decision_rules.named(rule)(jnp.zeros((2, classes)))
 
 
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ValueError, match="'sixteen' is not one of argmax, sixteen_mean_prob, sixteen_mean_logit"):
-        decisions.named("sixteen")
+        decision_rules.named("sixteen")

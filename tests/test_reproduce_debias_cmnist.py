@@ -35,7 +35,7 @@ def test_all_nine_methods_run_at_all_ratios_in_one_array_each(monkeypatch, tmp_p
         assert words[:2] == ["-m", "jaxbed.main"] and words[-1] == f"--workdir={tmp_path / method}"
         cfg = parse(monkeypatch, *words[2:-1])
         config.check(cfg)
-        assert cfg.sweep == ("data.conflicting_percent=0.5,1,2,5,20",) and (cfg.epochs, cfg.seeds, cfg.batch_size) == (200, 5, 256)
+        assert cfg.grid == ("data.conflicting_percent=0.5,1,2,5,20",) and (cfg.epochs, cfg.seeds, cfg.batch_size) == (200, 5, 256)
         assert cfg.data.dir == "mnist" and cfg.name == {"Vanilla": "ERM"}.get(name, name)
 
 

@@ -21,7 +21,7 @@ import tiny
 from jaxbed import parallel
 from jaxbed.evaluation import answers, evaluate, metrics
 from jaxbed.stats import main as statistics
-from jaxbed.training import lock, log, program, train, variants
+from jaxbed.training import lock, log, members, program, train
 from jaxbed.training.checkpoint import Store
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -68,7 +68,7 @@ def assembled(_key):
 
 def ready(cfg):
     """The program of a configuration, whichever test needs it first."""
-    return assembled(repr(cfg))(cfg, variants.one(cfg, source()), tiny.parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
+    return assembled(repr(cfg))(cfg, members.one(cfg, source()), tiny.parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh))
 
 
 real_pool = evaluate.pools.pool
@@ -80,11 +80,11 @@ def pools(_predict):
 
 
 def trained(cfg, workdir: pathlib.Path) -> int:
-    return train.train(cfg, variants.one(cfg, source()), workdir, log.Log(workdir))
+    return train.train(cfg, members.one(cfg, source()), workdir, log.Log(workdir))
 
 
 def answered(cfg, workdir: pathlib.Path) -> None:
-    assert evaluate.evaluate(cfg, variants.one(cfg, source()), workdir, log.Log(workdir)) == 0
+    assert evaluate.evaluate(cfg, members.one(cfg, source()), workdir, log.Log(workdir)) == 0
 
 
 @contextlib.contextmanager
@@ -273,7 +273,7 @@ def test_a_run_does_not_go_on_with_other_images(tmp_path, field):
     other = dataclasses.replace(opened, train=opened.train._replace(**{field: getattr(opened.train, field)[::-1]}))
     for stage in (train.train, evaluate.evaluate):
         with pytest.raises(ValueError, match=r"was trained on other images than there are now.*take another --workdir"):
-            stage(cfg, variants.one(cfg, other), tmp_path, log.Log(tmp_path))
+            stage(cfg, members.one(cfg, other), tmp_path, log.Log(tmp_path))
     assert trained(cfg, tmp_path) == 0
 
 
@@ -485,7 +485,7 @@ def test_a_killed_process_goes_on_where_its_last_checkpoint_was(tmp_path):
     assert said(tmp_path / "killed").count("resuming after step") == 3
     assert "resuming" not in said(tmp_path / "whole")
     one, other = tmp_path / "killed", tmp_path / "whole"
-    single = program.assemble(cfg, variants.one(cfg, source()), tiny.parallel.Seeds(2, 0, tiny.parallel.Mesh(seed=1, data=1)))
+    single = program.assemble(cfg, members.one(cfg, source()), tiny.parallel.Seeds(2, 0, tiny.parallel.Mesh(seed=1, data=1)))
     for store, snapshot, number in zip(range(2), (lambda x: x, train.snapshot), (24, 6), strict=True):
         found = [
             jax.device_get(train.stores(workdir, 2, log.Log(workdir))[store].load(number, snapshot(single.abstract)))

@@ -18,7 +18,7 @@ from jaxbed.data.source import Part, Weighted
 from jaxbed.evaluation import evaluate
 from jaxbed.method import Method, Sampling, State
 from jaxbed.methods import biasensemble, dfr, erm, infodrop, jtt, softcon
-from jaxbed.training import plan, program, staged, train, variants
+from jaxbed.training import members, plan, program, staged, train
 from jaxbed.training.log import Log
 
 # Of an image's 16 classes, networks of one epoch give its own a probability around 1/16, so that some images pass and some do not
@@ -206,11 +206,11 @@ class Reader:
         return Method(init, step, None)
 
 
-@pytest.mark.parametrize("sweep", [("method.weight=0.5,1.0", "data.texture_correlation=0.95,0.25"), ("optim.lr=0.01,0.003",)])
-def test_every_member_has_the_answers_of_its_own_variant_and_seed(tmp_path, monkeypatch, sweep):
-    cfg = tiny_run(Reader(), sweep=sweep)
+@pytest.mark.parametrize("grid", [("method.weight=0.5,1.0", "data.texture_correlation=0.95,0.25"), ("optim.lr=0.01,0.003",)])
+def test_every_member_has_the_answers_of_its_own_variant_and_seed(tmp_path, monkeypatch, grid):
+    cfg = tiny_run(Reader(), grid=grid)
     assert first(cfg, tmp_path / "swept") == 0
-    found = variants.open_all(cfg)
+    found = members.open_all(cfg)
     with monkeypatch.context() as patch:
         patch.setattr(type(SMALL), "open", lambda self: pytest.fail("opened once more"))
         planned = plan.jobs(cfg, tmp_path / "swept", found)
@@ -228,8 +228,8 @@ def test_every_member_has_the_answers_of_its_own_variant_and_seed(tmp_path, monk
 
 
 def test_batches_carry_the_rows_of_their_own_member():
-    cfg = tiny_run(Reader(), sweep=("data.seed=0,1",))
-    found = variants.open_all(cfg)
+    cfg = tiny_run(Reader(), grid=("data.seed=0,1",))
+    found = members.open_all(cfg)
     mark = np.random.default_rng(0).integers(0, 1000, (4, 48)).astype(np.float32)
     label = np.stack([v.source.train.label for v in found for _ in range(2)])
     made = program.assemble(cfg, found, program.parallel.Seeds(2, 0, cfg.mesh, 2), {"mark": mark, "of": label})
@@ -310,7 +310,7 @@ def test_a_run_of_before_stages_had_names_is_resumed_and_evaluated(twice, tmp_pa
 
 
 def test_variants_are_evaluated_with_their_own_answers(tmp_path):
-    cfg = tiny_run(jtt.Config(), epochs=1, sweep=("data.texture_correlation=0.95,0.25",))
+    cfg = tiny_run(jtt.Config(), epochs=1, grid=("data.texture_correlation=0.95,0.25",))
     trained(cfg, tmp_path)
     assert cli.evaluate([str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.glob("*/responses")) == ["responses"] * 2
@@ -320,7 +320,7 @@ def test_variants_are_evaluated_with_their_own_answers(tmp_path):
     ("method", "changes", "message"),
     [
         (softcon.Config(contrastive=16), {}, "batch_size = 16: method.contrastive = 16 of them leave none for cross-entropy"),
-        (jtt.Config(), {"sweep": ("method.upweight=1,2",)}, "upweight is compiled into the step"),
+        (jtt.Config(), {"grid": ("method.upweight=1,2",)}, "upweight is compiled into the step"),
         (jtt.Config(), {"shared_order": True}, "X draws images by weight, and shared_order would have no effect"),
     ],
 )
@@ -344,14 +344,14 @@ def test_networks_that_became_non_finite_are_not_asked(tmp_path):
 def retrained(tmp_path_factory):
     """(configuration, workdir) of DFR, swept over what its first run shares and what it does not."""
     optim = tiny.Optim(rule="adam", lr=1e-2, weight_decay=0.1)
-    cfg = tiny_run(dfr.Config(), optim=optim, sweep=("method.l1=0.0,0.1", "optim.lr=0.01,0.003"))
+    cfg = tiny_run(dfr.Config(), optim=optim, grid=("method.l1=0.0,0.1", "optim.lr=0.01,0.003"))
     return cfg, trained(cfg, tmp_path_factory.mktemp("dfr"))
 
 
 def test_dfr_starts_from_its_members_erm_and_moves_the_new_head_alone(retrained):
     cfg, workdir = retrained
     own, first, main = config.load(workdir / "stages" / "ERM"), epoch(cfg, workdir / "stages" / "ERM"), epoch(cfg, workdir)
-    assert own.method == erm.Config() and own.epochs == 2 and own.sweep == ("optim.lr=0.01,0.003",)
+    assert own.method == erm.Config() and own.epochs == 2 and own.grid == ("optim.lr=0.01,0.003",)
     for member in range(8):  # l1, lr, seed
         equal(
             jax.tree.map(lambda x, m=member: x[m], main["params"]["net"]),
@@ -370,7 +370,7 @@ def test_dfr_starts_from_its_members_erm_and_moves_the_new_head_alone(retrained)
 def test_dfr_starts_from_an_erm_run_and_says_what_is_new(retrained, tmp_path):
     cfg, workdir = retrained
     erm_run = workdir / "stages" / "ERM"
-    given = dataclasses.replace(cfg, sweep=("optim.lr=0.01,0.003",), init_from=str(erm_run))
+    given = dataclasses.replace(cfg, grid=("optim.lr=0.01,0.003",), init_from=str(erm_run))
     trained(given, tmp_path)
     assert not (tmp_path / "stages").exists()
     assert f"starting from epoch 2 of {erm_run}; drawn anew: retrained" in messages(tmp_path)
@@ -398,7 +398,7 @@ class Phases:
 
 
 def test_phases_start_from_one_another_and_have_their_own_settings(tmp_path):
-    cfg = tiny_run(Phases(), sweep=("optim.lr=0.01,0.003",))
+    cfg = tiny_run(Phases(), grid=("optim.lr=0.01,0.003",))
     trained(cfg, tmp_path)
     alone = tiny_run(erm.Config(), epochs=1)
     for phase, seed, lr, origin in (("one", 2**20, 0.01, ""), ("two", 2**21, 0.005, "one"), (".", 0, 0.01, "two")):
@@ -406,7 +406,7 @@ def test_phases_start_from_one_another_and_have_their_own_settings(tmp_path):
         by_hand = dataclasses.replace(
             alone,
             first_seed=seed,
-            sweep=(f"optim.lr={lr},{lr * 0.3}",),
+            grid=(f"optim.lr={lr},{lr * 0.3}",),
             optim=dataclasses.replace(cfg.optim, lr=lr),
             init_from=str(tmp_path / "stages" / origin) if origin else "",
         )
@@ -471,7 +471,7 @@ def weighted(weights, count, seeds=1):
 
 def test_draws_follow_the_weights_and_nothing_else(twice):
     cfg, workdir = twice
-    found = variants.open_all(cfg)
+    found = members.open_all(cfg)
     columns_of_run = columns(cfg, workdir)
     made = train.prepare(cfg, found, workdir, columns_of_run)
     wrong = columns_of_run["wrong"]
@@ -493,14 +493,14 @@ def test_images_of_weight_zero_are_never_drawn():
 
 def test_a_draw_on_the_border_of_two_images_is_of_the_second(monkeypatch):
     """Or one of weight 0 would come first."""
-    real = sources.keys.rng
+    real = sources.rng.generator
 
     class Borders:
         def random(self, shape):
             return np.resize([0.0, 0.25, 0.5], shape)
 
     monkeypatch.setattr(
-        sources.keys, "rng", lambda seed, purpose, number: Borders() if purpose == sources.keys.SAMPLE else real(seed, purpose)
+        sources.rng, "generator", lambda seed, purpose, number: Borders() if purpose == sources.rng.SAMPLE else real(seed, purpose)
     )
     drawn = sources.order(6, 3, 0, np.array([0]), False, (), weighted([0, 1, 1, 0, 2, 0], 3))
     assert drawn.tolist() == [[[1, 2, 4]] * 2]
@@ -523,13 +523,13 @@ def test_a_part_of_the_batch_is_drawn_and_the_rest_is_as_ever():
 def test_weights_that_cannot_be_drawn_by_are_refused(weights):
     cfg = tiny_run(erm.Config())
     with pytest.raises(ValueError, match="X: the weights to draw images by must be finite, 0 or more, and not all 0"):
-        program.weigh(cfg, Sampling(lambda label, cue, tables: weights), variants.open_all(cfg), {}, 2)
+        program.weigh(cfg, Sampling(lambda label, cue, tables: weights), members.open_all(cfg), {}, 2)
 
 
 def test_draws_that_leave_the_batch_or_meet_fixed_shares_are_refused():
     cfg, sampling = tiny_run(erm.Config()), Sampling(lambda label, cue, tables: np.ones(48), 17)
     with pytest.raises(ValueError, match="batch_size = 16: X draws 17 images of every batch by weight"):
-        program.weigh(cfg, sampling, variants.open_all(cfg), {}, 2)
+        program.weigh(cfg, sampling, members.open_all(cfg), {}, 2)
     shares = dataclasses.replace(cfg.data.open(), parts=(Part(24, 1), Part(24, 1)))
     with pytest.raises(ValueError, match="X draws images by weight, and shares of shapes would have no effect"):
-        program.weigh(cfg, sampling._replace(count=0), variants.one(cfg, shares), {}, 2)
+        program.weigh(cfg, sampling._replace(count=0), members.one(cfg, shares), {}, 2)

@@ -22,7 +22,7 @@ from jaxbed.data import biased_pictures, decode, pictures, records, shapes, sour
 from jaxbed.data.pictures import Size
 from jaxbed.data.source import Part
 from jaxbed.evaluation import evaluate, pools
-from jaxbed.training import train, variants
+from jaxbed.training import members, train
 from jaxbed.training.log import Log
 
 RNG = np.random.default_rng(0)
@@ -756,7 +756,7 @@ def test_labels_follow_skipped_images():
 
 def test_the_log_names_skipped_images(tmp_path, capsys):
     cfg = tiny.mlp_config(data=Streamed(**SHAPES, bad=(3, 4)), epochs=2)
-    assert train.train(cfg, variants.one(cfg, cfg.data.open()), tmp_path, Log(tmp_path)) == 0
+    assert train.train(cfg, members.one(cfg, cfg.data.open()), tmp_path, Log(tmp_path)) == 0
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["reason"] for line in lines if line["kind"] == "unreadable"] == ["bad sectors"] * 2  # not again in the second epoch
     assert "cannot be read (bad sectors) and is skipped: 2 so far" in " ".join(capsys.readouterr().out.split())
@@ -782,8 +782,8 @@ def test_evaluation_from_a_stream_is_evaluation_from_memory(data, monkeypatch):
 def test_several_epochs_answer_in_one_pass(tmp_path, monkeypatch):
     cfg = tiny.mlp_config(data=shapes.Config(**SHAPES), epochs=3)
     log, opened = Log(tmp_path), cfg.data.open()
-    assert train.train(cfg, variants.one(cfg, opened), tmp_path, log) == 0
-    assert evaluate.evaluate(cfg, variants.one(cfg, opened), tmp_path, log) == 0
+    assert train.train(cfg, members.one(cfg, opened), tmp_path, log) == 0
+    assert evaluate.evaluate(cfg, members.one(cfg, opened), tmp_path, log) == 0
     files = sorted((tmp_path / "responses").glob("*/*.npz"))
     expected, passes, read = {}, [], pools._read
     for file in files:
@@ -793,7 +793,7 @@ def test_several_epochs_answer_in_one_pass(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluate, "EPOCHS", 2)
     monkeypatch.setattr(pools, "_read", lambda *arguments: passes.append(1) or read(*arguments))
     streamed = dataclasses.replace(cfg, data=Streamed(**SHAPES))
-    assert evaluate.evaluate(streamed, variants.one(streamed, streamed.data.open()), tmp_path, log) == 0
+    assert evaluate.evaluate(streamed, members.one(streamed, streamed.data.open()), tmp_path, log) == 0
     assert len(passes) == 2  # two epochs, then the third
     for file, content in expected.items():
         with np.load(file) as stored:
@@ -802,9 +802,9 @@ def test_several_epochs_answer_in_one_pass(tmp_path, monkeypatch):
 
 
 def test_streams_cannot_have_variants_with_other_images():
-    cfg = tiny.mlp_config(data=Streamed(**SHAPES), sweep=("data.seed=0,1",))
+    cfg = tiny.mlp_config(data=Streamed(**SHAPES), grid=("data.seed=0,1",))
     with pytest.raises(ValueError, match="is streamed, and variants with training sets of their own must be runs of their own"):
         from jaxbed.training.program import assemble
 
-        found = variants.open_all(cfg)
+        found = members.open_all(cfg)
         assemble(cfg, found, parallel.Seeds(cfg.seeds, 0, cfg.mesh, len(found)))

@@ -113,10 +113,10 @@ def test_numbers_ride_on_one_array_and_all_else_runs_apart_at_what_was_chosen(sw
     stages = [workdir / "1-optim.lr", workdir / "2-net.widths" / "widths=(8,)", workdir / "2-net.widths" / "widths=(4,8)"]
     assert folders == [*stages, workdir / "trials"]
     array, *apart, trials = map(config.load, folders)
-    assert array.sweep == ("optim.lr=1e-1,1e-2,1e-3",) and array.net.widths == (8,)
+    assert array.grid == ("optim.lr=1e-1,1e-2,1e-3",) and array.net.widths == (8,)
     assert [cfg.net.widths for cfg in apart] == [(8,), (4, 8)] and trials.net.widths == tuple(chosen["net.widths"])
     for cfg in (*apart, trials):
-        assert cfg.optim.lr == chosen["optim.lr"] and cfg.sweep == () and cfg.name == "erm"
+        assert cfg.optim.lr == chosen["optim.lr"] and cfg.grid == () and cfg.name == "erm"
     assert all((cfg.first_seed, cfg.seeds) == (0, 2) for cfg in (array, *apart))
     assert (trials.first_seed, trials.seeds) == (2, 2)  # which tuning has not seen
 
@@ -278,7 +278,7 @@ def test_every_ratio_is_tuned_by_itself(file, tmp_path):
 
     words = [
         f"--config={file}",
-        '--config.sweep=("data.texture_correlation=0.5,0.25",)',
+        '--config.grid=("data.texture_correlation=0.5,0.25",)',
         "--config.net.widths=(7,)",
         "--config.first_seed=4",
     ]
@@ -292,7 +292,7 @@ def test_every_ratio_is_tuned_by_itself(file, tmp_path):
         first, trials = (command_line.parse(found[part / name]).cfg for name in ("1-batch_size/batch_size=32", "trials"))
         assert first.net.widths == (7,) and (first.first_seed, first.seeds, first.batch_size) == (4, 3, 32)
         assert trials.net.widths == (8,) and (trials.first_seed, trials.seeds, trials.batch_size) == (7, 5, size)
-        assert first.sweep == trials.sweep == () and first.data.texture_correlation == trials.data.texture_correlation == ratio
+        assert first.grid == trials.grid == () and first.data.texture_correlation == trials.data.texture_correlation == ratio
 
 
 def test_fields_of_one_grid_are_tried_in_all_combinations(tmp_path):
@@ -300,7 +300,7 @@ def test_fields_of_one_grid_are_tried_in_all_combinations(tmp_path):
     runs, settings = sweep.plan(sweep.Part(tmp_path, ["--config=c.py"], "val"), 2, stage, {"optim.lr", "optim.weight_decay"}, 3, 10)
     at = tmp_path / "2-optim.lr-method.variant-optim.weight_decay"
     assert list(runs) == [at / "variant=paper", at / "variant=biasbed"]
-    entries = "--config.sweep=('optim.lr=1e-1,1e-2', 'optim.weight_decay=0,1e-4')"
+    entries = "--config.grid=('optim.lr=1e-1,1e-2', 'optim.weight_decay=0,1e-4')"
     assert runs[at / "variant=paper"] == [
         *("--config=c.py", "--config.method.variant=paper", "--config.seeds=3", "--config.first_seed=10", entries),
         "--config.eval.sets=('val',)",
@@ -337,9 +337,9 @@ def test_what_rides_on_an_array_is_what_the_method_says(file, tmp_path, method, 
         ("--grid optim=1", "name one of its fields, optim.rule, optim.lr"),
         ("--grid optim.lr.x=1", "optim.lr is a single value, 0.01, and has no field 'x'"),
         ("--grid seeds=1,2", "see --seeds and --trials"),
-        ("--grid data.texture_correlation=0.5,0.25", "--config.sweep='(\"data.texture_correlation=...\",)'"),
+        ("--grid data.texture_correlation=0.5,0.25", "--config.grid='(\"data.texture_correlation=...\",)'"),
         ("--grid batch_size=16 --config.seeds=4", "seeds to tune on are given as --seeds"),
-        ("--grid batch_size=16 --config.sweep=('optim.lr=1,2',)", "--grid optim.lr=VALUE,VALUE"),
+        ("--grid batch_size=16 --config.grid=('optim.lr=1,2',)", "--grid optim.lr=VALUE,VALUE"),
         ("--grid batch_size=16 --confg.epochs=4", "--confg.epochs=4 is unknown"),
         ("--grid batch_size=16 --seeds 0", "at least one seed"),
         ("--grid batch_size=16 --criterion oracle", "no score on a validation split: allowed are ac_score"),

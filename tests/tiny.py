@@ -35,7 +35,7 @@ from jaxbed.methods import (
 )
 from jaxbed.models import mlp, resnet, style_network
 from jaxbed.optim import Optim
-from jaxbed.training import plan, variants
+from jaxbed.training import members, plan
 from jaxbed.training.program import Program, assemble
 
 METHODS = {
@@ -101,4 +101,4 @@ def tables(cfg: config.Train, source: Source) -> dict[str, np.ndarray]:
 def program(cfg: config.Train, source: Source | None = None) -> Program:
     source = source or cfg.data.open()
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh)
-    return assemble(cfg, variants.one(cfg, source), seeds, tables(cfg, source))
+    return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source))

@@ -51,7 +51,7 @@ SCALES = {"unit": 255.0, "double255": 255.0 * 255.0}
 class Config:
     """dir: the folder of the IDX files, of the prepared TFDS data, or of the archive (the one that holds 0.5pct, 1pct, ... or cmnist)."""
 
-    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")  # what a sweep may vary: images, labels and cues alone
+    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")  # what a grid may vary: images, labels and cues alone
 
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir",)
 

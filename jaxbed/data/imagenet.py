@@ -30,14 +30,14 @@ from jaxbed.data.pictures import Pictures, Size
 from jaxbed.data.source import EvaluationSet, Part, Source
 from jaxbed.data.split import Split
 from jaxbed.data.stream import Corrupt, Images
-from jaxbed.evaluation import decisions
+from jaxbed.evaluation import decision_rules
 from jaxbed.values import Count, NotNegative, Positive, Whole
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SIXTEEN = tuple(decisions.SIXTEEN)
+SIXTEEN = tuple(decision_rules.SIXTEEN)
 CLASSES = 1000
 NONE = "none"
-SIXTEEN_RULES = tuple(rule for rule in decisions.RULES if rule.startswith("sixteen"))
+SIXTEEN_RULES = tuple(rule for rule in decision_rules.RULES if rule.startswith("sixteen"))
 ZOOM_PX = 256  # BiasBed's resize of 224-px stimuli, before the centre is cut
 
 EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr")

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxbed.data import pictures, tables
 from jaxbed.data.pictures import Pictures
-from jaxbed.evaluation import decisions
+from jaxbed.evaluation import decision_rules
 
 WNIDS = tuple(
     f"n{number}"
@@ -93,7 +93,7 @@ WNIDS = tuple(
     13040303 13044778 13052670 13054560 13133613 15075141
 """.split()
 )
-SUBSETS = {"imagenet_a": decisions.IMAGENET_A, "imagenet_r": decisions.IMAGENET_R}
+SUBSETS = {"imagenet_a": decision_rules.IMAGENET_A, "imagenet_r": decision_rules.IMAGENET_R}
 CURE = "name a CSV file with the columns folder,class (class: a wnid, or a number from 0 to 999) as --config.data.class_index=FILE"
 
 

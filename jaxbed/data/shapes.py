@@ -52,7 +52,7 @@ Images = Annotated[int, Range(16, LARGEST)]
 class Config:
     """The benchmark as a data set. Numbers of images are multiples of 16."""
 
-    varies: ClassVar[tuple[str, ...]] = ("texture_correlation", "seed")  # what a sweep may vary: images, labels and cues alone
+    varies: ClassVar[tuple[str, ...]] = ("texture_correlation", "seed")  # what a grid may vary: images, labels and cues alone
 
     side_px: Literal[32, 64] = 32
     texture_correlation: Annotated[float, Range(1 / 16, 1)] = 0.95  # share of training images in their own class's texture

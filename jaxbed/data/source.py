@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxbed.data.split import Split
-from jaxbed.training import keys
+from jaxbed.training import rng
 
 ROLES = ("val", "test", "ood")
 MANY_CLASSES = 50  # whose counts no terminal shows
@@ -27,7 +27,7 @@ class EvaluationSet(NamedTuple):
 
     split: Split
     role: str
-    decision: str = "argmax"  # a name of `decisions.RULES`
+    decision: str = "argmax"  # a name of `decision_rules.RULES`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,16 +155,16 @@ def order(
     wanted = steps(rows, batch_size, parts)
     drawn = []
     for seed in numbers:
-        rng, first, columns = keys.rng(int(seed), keys.ORDER, epoch), 0, []
+        generator, first, columns = rng.generator(int(seed), rng.ORDER, epoch), 0, []
         pieces = zip((part.size for part in parts), counts(batch_size, parts), strict=True) if parts else [(rows, batch_size)]
         for size, count in pieces:
-            columns.append(first + rng.permutation(size)[: wanted * count].reshape(wanted, count))
+            columns.append(first + generator.permutation(size)[: wanted * count].reshape(wanted, count))
             first += size
         drawn.append(np.concatenate(columns, axis=1))
     stacked = np.stack(drawn).astype(np.int32)[places]
     if weighted is None:
         return np.broadcast_to(stacked, (len(seeds), *stacked.shape[1:]))
     for seed, own, cumulative in zip(seeds, stacked, weighted.cumulative, strict=True):
-        positions = keys.rng(int(seed), keys.SAMPLE, epoch).random((len(own), weighted.count))
+        positions = rng.generator(int(seed), rng.SAMPLE, epoch).random((len(own), weighted.count))
         own[:, batch_size - weighted.count :] = np.searchsorted(cumulative, positions, side="right")  # never one of weight 0
     return stacked

@@ -7,7 +7,7 @@ WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits 
 WORKDIR/responses/sets.json          role, decision, identity, digest of images.csv and, where they are not the network's, class names of
                                      each set; class names; facts of the data; training images per (label, cue)
 
-Where a run has variants, each has these files in WORKDIR/VARIANT, and its config.json.
+Of a run with a grid, each grid point has these files in a folder of its own, and its config.json.
 """
 
 import collections
@@ -27,14 +27,14 @@ import pandas as pd
 from jaxbed import config, parallel
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source, cells
-from jaxbed.evaluation import answers, decisions, metrics, pools
+from jaxbed.evaluation import answers, decision_rules, metrics, pools
 from jaxbed.stats import tables
 from jaxbed.system import files
 from jaxbed.training import lock, train
-from jaxbed.training.interrupt import Interrupt
 from jaxbed.training.log import Log
+from jaxbed.training.members import GridPoint
+from jaxbed.training.preemption import Interrupt
 from jaxbed.training.program import Program, snapshot
-from jaxbed.training.variants import Variant
 from jaxbed.tuning import launch
 
 PyTree = Any
@@ -53,7 +53,7 @@ class Loaded(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one variant needs to answer."""
+    """What one grid point needs to answer."""
 
     folder: pathlib.Path  # of its responses
     asked: dict[str, str]  # identity of each set
@@ -63,7 +63,7 @@ class Part(NamedTuple):
 
 def evaluate(
     cfg: config.Train,
-    variants: list[Variant],
+    points: list[GridPoint],
     workdir: pathlib.Path,
     log: Log,
     watch: bool = False,
@@ -75,11 +75,11 @@ def evaluate(
     Returns 0, or the number of the signal that ended it early.
     Raises ValueError for a damaged checkpoint, and where no epoch has been trained or, while it watches, nobody trains the others.
     """
-    members = cfg.seeds * len(variants)
+    members = cfg.seeds * len(points)
     of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in (columns or {}).items()}
-    program, done = train.prepare(cfg, variants, workdir, of_members), set()
+    program, done = train.prepare(cfg, points, workdir, of_members), set()
     _, epochs = train.stores(workdir, program.seeds.size, log)
-    parts = prepare(cfg, variants, program, pathlib.Path(workdir), set(epochs.numbers()))
+    parts = prepare(cfg, points, program, pathlib.Path(workdir), set(epochs.numbers()))
     together = EPOCHS if any(one_pool.streamed for part in parts for one_pool in part.pools) else 1
     if not epochs.numbers() and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
@@ -113,24 +113,24 @@ def evaluate(
             time.sleep(1.0)
 
 
-def prepare(cfg: config.Train, variants: list[Variant], program: Program, workdir: pathlib.Path, trained: set[int]) -> list[Part]:
-    """Writes down what the answers will mean, and brings the images to the devices: once where variants share them."""
+def prepare(cfg: config.Train, points: list[GridPoint], program: Program, workdir: pathlib.Path, trained: set[int]) -> list[Part]:
+    """Writes down what the answers will mean, and brings the images to the devices: once where grid points share them."""
     seeds, parts, ready = of_variant(cfg, program.seeds), [], {}
-    for variant in variants:
-        sets, folder = chosen(cfg, variant.source), workdir / variant.name / "responses"
+    for point in points:
+        sets, folder = chosen(cfg, point.source), workdir / point.name / "responses"
         asked = {name: identity(found) for name, found in sets.items()}
         keep(folder, asked, trained)
-        describe(folder, variant.source, sets, asked)
-        if variant.name:
-            config.save(variant.given, workdir / variant.name / "config.json")
-        if id(variant.source) not in ready:
-            ready[id(variant.source)] = pools.pool(program.method.predict, seeds, variant.source, sets, cfg.eval.batch_size)
-        parts.append(Part(folder, asked, seeds, ready[id(variant.source)]))
+        describe(folder, point.source, sets, asked)
+        if point.name:
+            config.save(point.given, workdir / point.name / "config.json")
+        if id(point.source) not in ready:
+            ready[id(point.source)] = pools.pool(program.method.predict, seeds, point.source, sets, cfg.eval.batch_size)
+        parts.append(Part(folder, asked, seeds, ready[id(point.source)]))
     return parts
 
 
 def of_variant(cfg: config.Train, whole: parallel.Seeds) -> parallel.Seeds:
-    """The seeds of one variant, laid over the same devices as all."""
+    """The seeds of one grid point, laid over the same devices as all."""
     if whole.size == cfg.seeds:
         return whole
     mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
@@ -180,7 +180,7 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
         "classes": list(source.class_names),
         "sets": {
             name: {
-                **{"role": role, "decision": rule, "identity": asked[name], **decisions.classes(rule)},
+                **{"role": role, "decision": rule, "identity": asked[name], **decision_rules.classes(rule)},
                 "images": metrics.digest(split.name, split.label, split.cue),
             }
             for name, (split, role, rule) in sets.items()

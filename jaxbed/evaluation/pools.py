@@ -12,7 +12,7 @@ import numpy as np
 from jaxbed import parallel
 from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source
-from jaxbed.evaluation import decisions
+from jaxbed.evaluation import decision_rules
 
 STEPS = 4  # batches of a block of streamed images
 
@@ -60,7 +60,7 @@ def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[
 
 
 def _answers(predict: Callable, source: Source, rule: str) -> Callable:
-    decide = decisions.named(rule)
+    decide = decision_rules.named(rule)
 
     def answers(params, stats, images):  # one seed: images [steps, B, H, W, C] -> [steps, B] int32
         def one(batch):

@@ -1,7 +1,7 @@
 """DisEnt: Lee, Kim, Lee, Lee, Choo, "Learning Debiased Representation via Disentangled Feature Augmentation" (2021).
 
 Two encoders of one shape, E_i (intrinsic) and E_b (bias), and two linear heads on both features together, C_i and C_b; each head trains its
-own encoder only. With the weights W of `jaxbed.methods.parts.difficulty`, c_i and c_b being the heads' cross-entropies:
+own encoder only. With the weights W of `jaxbed.methods.parts.relative_difficulty`, c_i and c_b being the heads' cross-entropies:
 
     L = mean W·c_i + λ·mean GCE(C_b) + on·λ_swap·(mean W·c_i' + λ_swap_b·mean GCE(C_b'; the other's label))
 
@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
-from jaxbed.methods.parts import difficulty, losses, pairs
+from jaxbed.methods.parts import losses, pairs, relative_difficulty
 from jaxbed.models import features
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
@@ -84,7 +84,7 @@ def _make(config: Config, info: Info, net: Any, optim: Optim, loss_biased: Calla
         by_shape = logits(params, "intrinsic", z["intrinsic"], fixed["bias"])
         by_bias = logits(params, "bias", fixed["intrinsic"], z["bias"])
         sample_losses = {"debiased": losses.cross_entropy(by_shape, label), "biased": losses.cross_entropy(by_bias, label)}
-        weight, memory = difficulty.weigh(state.memory, sample_losses, batch["index"], label, info.classes, config.alpha)
+        weight, memory = relative_difficulty.weigh(state.memory, sample_losses, batch["index"], label, info.classes, config.alpha)
         shown = (weight * sample_losses["debiased"]).mean()
         biased = loss_biased(by_bias, batch)
 
@@ -112,4 +112,6 @@ def _make(config: Config, info: Info, net: Any, optim: Optim, loss_biased: Calla
         z, _ = encode(params, stats, image, False)
         return logits(params, "intrinsic", z["intrinsic"], z["bias"])
 
-    return from_loss(init_nets, loss, optim.transform(info), numbers, predict, functools.partial(difficulty.tables, info.train_size))
+    return from_loss(
+        init_nets, loss, optim.transform(info), numbers, predict, functools.partial(relative_difficulty.tables, info.train_size)
+    )

@@ -1,7 +1,7 @@
 """LfF: Nam, Cha, Ahn, Lee, Shin, "Learning from Failure: De-biasing Classifier from Biased Classifier" (2020).
 
 Two networks of one shape. f_B is trained by the surrogate of generalised cross-entropy and so on what is easy; f_D by
-cross-entropy weighted with the relative difficulty of each sample, w = e_B / (e_B + e_D) (`jaxbed.methods.parts.difficulty`).
+cross-entropy weighted with the relative difficulty of each sample, w = e_B / (e_B + e_D) (`jaxbed.methods.parts.relative_difficulty`).
 
 Differs from the authors' code: both class maxima have 1e-8 added (there 0/0 gives NaN once all losses of a class are exactly
 0); both networks are trained whole (their ResNets are frozen but for the last layer). As there, and unlike the paper's
@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import jax
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
-from jaxbed.methods.parts import difficulty, losses
-from jaxbed.methods.parts.difficulty import NETS
+from jaxbed.methods.parts import losses, relative_difficulty
+from jaxbed.methods.parts.relative_difficulty import NETS
 from jaxbed.optim import Optim
 from jaxbed.values import ShareBelowOne
 
@@ -45,7 +45,7 @@ def _make(config: Config, info: Info, net: Any, optim: Optim, descended: Callabl
             rngs = {"dropout": dropout_key}
             logits[name], stats[name] = apply_net(net, params[name], state.stats[name], batch["image"], True, rngs)
         sample_losses = {name: losses.cross_entropy(logits[name], label) for name in NETS}
-        weight, new_memory = difficulty.weigh(state.memory, sample_losses, batch["index"], label, info.classes, config.alpha)
+        weight, new_memory = relative_difficulty.weigh(state.memory, sample_losses, batch["index"], label, info.classes, config.alpha)
         loss_biased = descended(logits["biased"], batch)
         loss_debiased = (weight * sample_losses["debiased"]).mean()
         metrics = {
@@ -61,5 +61,5 @@ def _make(config: Config, info: Info, net: Any, optim: Optim, descended: Callabl
         return apply_net(net, params["debiased"], stats["debiased"], image, False)[0]
 
     return from_loss(
-        init_nets, loss, optim.transform(info), optim.hparams(), predict, functools.partial(difficulty.tables, info.train_size)
+        init_nets, loss, optim.transform(info), optim.hparams(), predict, functools.partial(relative_difficulty.tables, info.train_size)
     )

@@ -5,7 +5,7 @@
 A default that was published for one data set is that data set's, not all data sets'. `datasets.build` takes these values and writes their
 source into `published` of the configuration. Where none are published, it says so, and the run has the defaults of the method's own file or
 those of the data set that is most like it. Each can be overridden as any field can. Settings that depend on the ratio of conflicting images
-are those of the ratio that the config names: `--config=configs/disent.py:corrupted_cifar10:5`.
+are those of the ratio that the config names: `--config=disent:corrupted_cifar10:5`.
 
 Network, optimizer and schedule that all methods share on a data set are in `datasets`. Epochs are shares of the run where authors count the
 steps of a longer one.

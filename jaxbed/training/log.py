@@ -24,9 +24,9 @@ import jaxbed
 from jaxbed import config
 from jaxbed.data.source import Source, cells, describe, one_colour
 from jaxbed.data.split import Split
-from jaxbed.training import keys
+from jaxbed.training import rng
+from jaxbed.training.members import GridPoint
 from jaxbed.training.program import Program
-from jaxbed.training.variants import Variant
 
 PACKAGES = ("jaxbed", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 FEW = 30  # conflicting validation images
@@ -59,7 +59,7 @@ class Log:
         self._console.print(text)
         self.write("message", text=text)
 
-    def header(self, cfg: config.Train, variants: list[Variant]) -> None:
+    def header(self, cfg: config.Train, points: list[GridPoint]) -> None:
         """What one must know to repeat the run: command, versions, devices, source, commit, configuration, facts of the data."""
         devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
         self.write(
@@ -71,37 +71,37 @@ class Log:
             source=source_hash(),
             commit=commit(pathlib.Path.cwd()),
             config=config.to_dict(cfg),
-            data=[{"name": v.source.name, **v.source.facts} for v in variants],
+            data=[{"name": v.source.name, **v.source.facts} for v in points],
         )
-        several = f" of {len(variants)} variants" if len(variants) > 1 else ""
+        several = f" of {len(points)} grid points" if len(points) > 1 else ""
         runs = f"seeds {cfg.first_seed}-{cfg.first_seed + cfg.seeds - 1}{several}"
-        self.say(f"{cfg.name} on {variants[0].source.name}, {runs}, {len(devices)} x {devices[0]}")
+        self.say(f"{cfg.name} on {points[0].source.name}, {runs}, {len(devices)} x {devices[0]}")
         if cfg.published:
             self.say(f"settings of {cfg.published}")
-        if changed := sorted({line for variant in variants for line in config.overridden(variant.cfg)}):
+        if changed := sorted({line for point in points for line in config.overridden(point.cfg)}):
             self.say(f"overridden: {', '.join(changed)}")
 
-    def data(self, variants: list[Variant]) -> None:
+    def data(self, points: list[GridPoint]) -> None:
         """Images per (label, cue) cell: the training sets' shown, all sets' kept."""
         told = set()
-        for variant, source in ((v.name, v.source) for v in variants):
+        for point, source in ((v.name, v.source) for v in points):
             if id(source) in told:
                 continue
             told.add(id(source))
-            self.say(describe(f"{variant} train".strip(), source.train))
+            self.say(describe(f"{point} train".strip(), source.train))
             self._one_colour("train", source.train)
             if lost := source.facts.get("unreadable"):
                 others = f" and {len(lost) - 3} others, which log.jsonl names" if len(lost) > 3 else ""
                 self.say(f"images that cannot be read and are left out: {', '.join(lost[:3])}{others}")
             for name, (split, role, _) in source.sets.items():
                 counts = [[*cell, n] for cell, n in cells(split).items()]
-                self.write("set", variant=variant, name=name, role=role, images=len(split.label), cells=counts)
+                self.write("set", variant=point, name=name, role=role, images=len(split.label), cells=counts)
                 self._one_colour(name, split)
                 if role == "val" and (warning := few_conflicting(split, source.class_names)):
                     self.say(f"{name}: {warning}")
                 if warning := odd_classes(split, role, source):
                     self.say(f"{name}: {warning}")
-        sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in variants[0].source.sets.items())
+        sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in points[0].source.sets.items())
         self.say("evaluation sets: " + sets)
 
     def _one_colour(self, name: str, split: Split) -> None:
@@ -121,7 +121,7 @@ class Log:
         self.say(f"{sum(x.size for x in jax.tree.leaves(one)):,} parameters a seed (table in {self._path})")
 
     @contextlib.contextmanager
-    def training(self, cfg: config.Train, variants: list[Variant], program: Program, step: int) -> Iterator["Record"]:
+    def training(self, cfg: config.Train, points: list[GridPoint], program: Program, step: int) -> Iterator["Record"]:
         total = cfg.epochs * program.info.steps_per_epoch
         bar = Progress(
             TextColumn("{task.description}"),
@@ -133,15 +133,15 @@ class Log:
         )
         with bar if self._console.is_terminal else contextlib.nullcontext():
             task = bar.add_task(f"{cfg.name} steps", total=total, completed=step)
-            yield Record(self, cfg, variants, program, step, lambda step: bar.update(task, completed=step))
+            yield Record(self, cfg, points, program, step, lambda step: bar.update(task, completed=step))
 
 
 class Record:
     """Times and metrics of the epochs of one training."""
 
-    def __init__(self, log: Log, cfg: config.Train, variants: list[Variant], program: Program, step: int, progress: Callable[[int], None]):
+    def __init__(self, log: Log, cfg: config.Train, points: list[GridPoint], program: Program, step: int, progress: Callable[[int], None]):
         self.progress = progress
-        self._log, self._cfg, self._variants, self._program = log, cfg, variants, program
+        self._log, self._cfg, self._points, self._program = log, cfg, points, program
         self._compiling, self._unreadable = True, set()
         self._begin(step)
 
@@ -191,9 +191,9 @@ class Record:
 
     def _member(self, i: int) -> str:
         """What a member of the array is called: seed 3 of lr=0.1; network 3 of LfF: bias models."""
-        number, variant = self._program.seeds.numbers[i], self._variants[i // self._cfg.seeds].name
-        first = number >= keys.FIRST_OF_STAGES
-        of = ", ".join(filter(None, [self._cfg.name if first else "", variant]))
+        number, point = self._program.seeds.numbers[i], self._points[i // self._cfg.seeds].name
+        first = number >= rng.FIRST_OF_STAGES
+        of = ", ".join(filter(None, [self._cfg.name if first else "", point]))
         return (f"network {i % self._cfg.seeds}" if first else f"seed {number}") + (f" of {of}" if of else "")
 
 

@@ -1,4 +1,4 @@
-"""What is trained for a run: itself, and the stages that come before it, each with its configuration, variants and folder.
+"""What is trained for a run: itself, and the stages that come before it, each with its configuration, grid points and folder.
 
 WORKDIR/stages/NAME/outputs.npz   {name: [members, networks, N, ...]}: what the networks of a stage gave for every training image
 
@@ -18,9 +18,9 @@ from jaxbed.config import Train
 from jaxbed.data.source import Source
 from jaxbed.stages import Stage
 from jaxbed.system import files
-from jaxbed.training import keys
+from jaxbed.training.members import GridPoint, combine, hparams, open_all
 from jaxbed.training.program import hparams_of, make_method
-from jaxbed.training.variants import Variant, combine, hparams, open_all
+from jaxbed.training.rng import FIRST_OF_STAGES
 
 PyTree = Any
 FOLDER, FILE = "stages", "outputs.npz"
@@ -33,29 +33,29 @@ class Job(NamedTuple):
 
     stage: Stage
     cfg: Train  # what is trained; the configuration of its folder, but for the last stage
-    variants: list[Variant]
+    points: list[GridPoint]
     folder: pathlib.Path
 
 
-def job(cfg: Train, workdir: pathlib.Path, number: int = -1, opened: Sequence[Variant] = ()) -> Job:
+def job(cfg: Train, workdir: pathlib.Path, number: int = -1, opened: Sequence[GridPoint] = ()) -> Job:
     """One stage of a run, by default the run itself. Data sets that are in `opened` are not opened again."""
     workdir, all_stages = pathlib.Path(workdir), stages.of(cfg)
     number %= len(all_stages)
     stage = all_stages[number]
     if number == len(all_stages) - 1:
         return Job(stage, stage.cfg, open_all(cfg, opened, lambda own: stages.of(own)[-1].cfg), workdir)
-    shared = dataclasses.replace(cfg, sweep=tuple(entry for entry in cfg.sweep if not entry.startswith("method.")))
-    variants = open_all(shared, opened, lambda own: _earlier(own, number))
+    shared = dataclasses.replace(cfg, grid=tuple(entry for entry in cfg.grid if not entry.startswith("method.")))
+    points = open_all(shared, opened, lambda own: _earlier(own, number))
     former = workdir / FORMER_FOLDER
     folder = former if not number and former.is_dir() else workdir / FOLDER / stage.name.replace(" ", "_")
-    return Job(stage, _earlier(shared, number), variants, folder)
+    return Job(stage, _earlier(shared, number), points, folder)
 
 
-def jobs(cfg: Train, workdir: pathlib.Path, opened: Sequence[Variant] = ()) -> list[Job]:
+def jobs(cfg: Train, workdir: pathlib.Path, opened: Sequence[GridPoint] = ()) -> list[Job]:
     """All stages of a run, itself last; each data set is opened once."""
     planned: list[Job] = []
     for number in range(len(stages.of(cfg))):
-        planned.append(job(cfg, workdir, number, [*opened, *(variant for each in planned for variant in each.variants)]))
+        planned.append(job(cfg, workdir, number, [*opened, *(point for each in planned for point in each.points)]))
     return planned
 
 
@@ -67,7 +67,7 @@ def _earlier(cfg: Train, number: int) -> Train:
         name=f"{cfg.name}: {stage.name}",
         published="",
         seeds=cfg.seeds * stage.networks,  # those of the run's first seed first
-        first_seed=(number + 1) * keys.FIRST_OF_STAGES + cfg.first_seed * stage.networks,
+        first_seed=(number + 1) * FIRST_OF_STAGES + cfg.first_seed * stage.networks,
         init_from=stage.cfg.init_from if config.is_weights(stage.cfg.init_from) else "",
     )
 
@@ -97,13 +97,13 @@ def columns(cfg: Train, planned: list[Job], number: int, say: Callable[[str], No
     if not this.stage.columns:
         return {}
     last = number == len(planned) - 1
-    member = members(cfg) if last else np.arange(len(this.variants) * this.cfg.seeds)
-    labels = [variant.source.train.label for variant in this.variants for _ in range(this.cfg.seeds)]
+    member = members(cfg) if last else np.arange(len(this.points) * this.cfg.seeds)
+    labels = [point.source.train.label for point in this.points for _ in range(this.cfg.seeds)]
     given: dict[str, np.ndarray] = {}
     for earlier in planned[:number]:
         if earlier.stage.outputs:
             networks = earlier.stage.networks
-            given |= _read(outputs_file(earlier.folder), (len(earlier.variants) * earlier.cfg.seeds // networks, networks, len(labels[0])))
+            given |= _read(outputs_file(earlier.folder), (len(earlier.points) * earlier.cfg.seeds // networks, networks, len(labels[0])))
     try:
         made = [
             this.stage.columns({name: array[row] for name, array in given.items()}, label, say)
@@ -161,11 +161,11 @@ def output_shapes(stage: Stage, source: Source) -> dict[str, jax.ShapeDtypeStruc
     return {name: jax.ShapeDtypeStruct((stage.networks, rows, *x.shape[1:]), x.dtype) for name, x in given.items()}
 
 
-def check(variants: list[Variant]) -> None:
-    """Raises ValueError for a run that cannot be trained, each stage of each variant as if it ran alone. Nothing is compiled or written."""
-    for variant in variants:
-        for stage in stages.of(variant.given):
+def check(points: list[GridPoint]) -> None:
+    """Raises ValueError where a stage of a grid point could not be trained if it ran alone. Nothing is compiled or written."""
+    for point in points:
+        for stage in stages.of(point.given):
             config.check(stage.cfg)
-            make_method(stage.cfg, variant.source)
-    if variants[0].hparams:
-        hparams(variants, hparams_of(variants[0].cfg, variants[0].source), 1)
+            make_method(stage.cfg, point.source)
+    if points[0].hparams:
+        hparams(points, hparams_of(points[0].cfg, points[0].source), 1)

@@ -15,9 +15,9 @@ from jaxbed.config import Train
 from jaxbed.data.source import Part, Source, Weighted, steps
 from jaxbed.data.stream import Images
 from jaxbed.method import Info, Method, Sampling, State
-from jaxbed.training import keys
-from jaxbed.training.variants import Variant
-from jaxbed.training.variants import hparams as swept_hparams
+from jaxbed.training import rng
+from jaxbed.training.members import GridPoint
+from jaxbed.training.members import hparams as hparams_of_points
 
 PyTree = Any
 PIXELS_PER_CALL = 2**26  # of one seed: 256 steps at 28 px and batch 256, 5 at 224 px
@@ -58,7 +58,7 @@ class Program:
     parts: tuple[Part, ...]  # of the training set
     weighted: Weighted | None  # what of every batch is drawn by weight
     first_row: np.ndarray  # [S] int32: where each seed's training set begins in `arrays`
-    hparams: dict[str, np.ndarray]  # [S] float32: those that vary between variants
+    hparams: dict[str, np.ndarray]  # [S] float32: those that vary between grid points
 
 
 def steps_per_epoch(cfg: Train, source: Source) -> int:
@@ -106,24 +106,24 @@ def hparams_of(cfg: Train, source: Source) -> set[str]:
     _, method = make_method(cfg, source)
 
     def start(image: jax.Array, row: jax.Array) -> State:
-        image = source.augment(keys.of(0, keys.LOAD), image) if source.augment else source.scale(image)
-        return method.init(keys.of(0, keys.INIT), {"image": image, "label": row, "index": row, "bias": row})
+        image = source.augment(rng.key(0, rng.LOAD), image) if source.augment else source.scale(image)
+        return method.init(rng.key(0, rng.INIT), {"image": image, "label": row, "index": row, "bias": row})
 
     image = jax.ShapeDtypeStruct((cfg.batch_size, *source.train.image.shape[1:]), np.uint8)
     return set(jax.eval_shape(start, image, jax.ShapeDtypeStruct((cfg.batch_size,), np.int32)).hparams)
 
 
-def weigh(cfg: Train, sampling: Sampling, variants: list[Variant], tables: Mapping[str, np.ndarray], seeds: int) -> Weighted:
-    """What a method draws by weight, for all members; `seeds` of each variant. Raises ValueError for what cannot be drawn."""
+def weigh(cfg: Train, sampling: Sampling, points: list[GridPoint], tables: Mapping[str, np.ndarray], seeds: int) -> Weighted:
+    """What a method draws by weight, for all members; `seeds` of each point. Raises ValueError for what cannot be drawn."""
     count = sampling.count or cfg.batch_size
     if count > cfg.batch_size:
         raise ValueError(f"batch_size = {cfg.batch_size}: {cfg.name} draws {count} images of every batch by weight, so take more than that")
-    if cfg.shared_order or variants[0].source.parts:
-        other = "shared_order" if cfg.shared_order else f"shares of {variants[0].source.name}"
+    if cfg.shared_order or points[0].source.parts:
+        other = "shared_order" if cfg.shared_order else f"shares of {points[0].source.name}"
         raise ValueError(f"{cfg.name} draws images by weight, and {other} would have no effect: set it off, or take another method")
     found = []
-    for member in range(seeds * len(variants)):
-        train, own = variants[member // seeds].source.train, {name: table[member] for name, table in tables.items()}
+    for member in range(seeds * len(points)):
+        train, own = points[member // seeds].source.train, {name: table[member] for name, table in tables.items()}
         if member % seeds == 0 or own:
             weights = np.asarray(sampling.weights(train.label, train.cue if cfg.method.reads_bias else None, own), np.float64)
             if weights.shape != train.label.shape or not np.isfinite(weights).all() or weights.min() < 0 or not weights.any():
@@ -133,17 +133,17 @@ def weigh(cfg: Train, sampling: Sampling, variants: list[Variant], tables: Mappi
     return Weighted(count, np.stack(found))
 
 
-def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables: Mapping[str, np.ndarray] | None = None) -> Program:
+def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, tables: Mapping[str, np.ndarray] | None = None) -> Program:
     """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run.
 
     tables, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry.
     """
-    source = variants[0].source
+    source = points[0].source
     info, method = make_method(cfg, source)
-    trains = list({id(v.source): v.source.train for v in variants}.values())
+    trains = list({id(v.source): v.source.train for v in points}.values())
     images = trains[0].image if isinstance(trains[0].image, Images) else None
     if images is not None and len(trains) > 1:
-        raise ValueError(f"sweep: {source.name} is streamed, and variants with training sets of their own must be runs of their own")
+        raise ValueError(f"grid: {source.name} is streamed, and grid points with training sets of their own must be runs of their own")
     arrays = {"label": [t.label for t in trains]}
     if images is None:
         arrays["image"] = [t.image for t in trains]
@@ -153,8 +153,8 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables:
         known = [method.rows(t.label, t.cue if cfg.method.reads_bias else None) for t in trains]
         arrays |= {name: [rows[name] for rows in known] for name in known[0]}
     arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in arrays.items()}
-    places = [next(i for i, t in enumerate(trains) if t is v.source.train) for v in variants]
-    first_row = np.repeat(np.int32(places) * np.int32(info.train_size), seeds.size // len(variants))
+    places = [next(i for i, t in enumerate(trains) if t is v.source.train) for v in points]
+    first_row = np.repeat(np.int32(places) * np.int32(info.train_size), seeds.size // len(points))
 
     tables = tables or {}
 
@@ -168,16 +168,16 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables:
 
     def init(arrays: dict, rows: jax.Array, seed: jax.Array, tables: dict) -> Run:
         blank = None if images is None else jnp.zeros((len(rows), *images.shape[1:]), jnp.uint8)  # only its shape counts
-        batch = load(arrays, tables, rows, blank, keys.of(seed, keys.LOAD))
-        state = method.init(keys.of(seed, keys.INIT), batch)
-        metrics = jax.eval_shape(method.step, state, batch, keys.of(seed, keys.STEP))[1]
+        batch = load(arrays, tables, rows, blank, rng.key(seed, rng.LOAD))
+        state = method.init(rng.key(seed, rng.INIT), batch)
+        metrics = jax.eval_shape(method.step, state, batch, rng.key(seed, rng.STEP))[1]
         return Run(state, jnp.array(True), {name: jnp.zeros(()) for name in metrics})
 
     def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array, tables: dict) -> Run:
         def one(carry: tuple, fed: tuple) -> tuple[tuple, None]:
             state, sums = carry
-            batch = load(arrays, tables, *fed, keys.of(seed, keys.LOAD, state.step))
-            state, metrics = method.step(state, batch, keys.of(seed, keys.STEP, state.step))
+            batch = load(arrays, tables, *fed, rng.key(seed, rng.LOAD, state.step))
+            state, metrics = method.step(state, batch, rng.key(seed, rng.STEP, state.step))
             return (state, {name: sums[name] + value for name, value in metrics.items()}), None
 
         before = (run.state, run.sums)
@@ -198,7 +198,7 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables:
     seeds.check_memory(abstract, f"parameters and optimizer of {seeds.size} networks")
     begin = seeds.over(init, shared=(0,), once=True)
     compiled = seeds.over(advance, shared=(1, 3) if images is not None and cfg.shared_order else (1,), donate=(0,))
-    weighted = weigh(cfg, method.sampling, variants, tables, seeds.size // len(variants)) if method.sampling else None
+    weighted = weigh(cfg, method.sampling, points, tables, seeds.size // len(points)) if method.sampling else None
     tables = seeds.place(tables, "seed")
 
     def call(run: Run, arrays: dict, feed: Feed, numbers: jax.Array) -> Run:
@@ -218,5 +218,5 @@ def assemble(cfg: Train, variants: list[Variant], seeds: parallel.Seeds, tables:
         source.parts,
         weighted,
         first_row,
-        swept_hparams(variants, set(abstract.state.hparams), seeds.size // len(variants)),
+        hparams_of_points(points, set(abstract.state.hparams), seeds.size // len(points)),
     )

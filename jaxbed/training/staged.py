@@ -35,7 +35,7 @@ def run(cfg: Train, planned: list[Job], log: Log) -> int:
     last = planned[-1]
     given = _given(cfg, planned, len(planned) - 1, log)
     _count(given.columns, last, log)
-    return train.train(last.cfg, last.variants, last.folder, log, given)
+    return train.train(last.cfg, last.points, last.folder, log, given)
 
 
 def _is_done(job: Job) -> bool:
@@ -48,9 +48,9 @@ def _train_stage(cfg: Train, planned: list[Job], number: int, log: Log) -> int:
         _rehearse(cfg, planned[later], later)
     log.say(f"first {job.cfg.name}: {job.stage.networks} x {cfg.seeds} seeds, {job.cfg.epochs} epochs, in {job.folder}")
     own_log = Log(job.folder)
-    own_log.header(job.cfg, job.variants)
+    own_log.header(job.cfg, job.points)
     given = _given(cfg, planned, number, log)
-    status = train.train(job.cfg, job.variants, job.folder, own_log, given)
+    status = train.train(job.cfg, job.points, job.folder, own_log, given)
     if not status and job.stage.outputs:
         files.write_arrays(plan.outputs_file(job.folder), outputs(job, given, log), compressed=False)
     return status
@@ -58,9 +58,9 @@ def _train_stage(cfg: Train, planned: list[Job], number: int, log: Log) -> int:
 
 def _rehearse(cfg: Train, job: Job, number: int) -> None:
     """Assembles a later stage, as if the networks of earlier ones had given 0 for everything."""
-    seeds = parallel.Seeds(job.cfg.seeds, job.cfg.first_seed, job.cfg.mesh, len(job.variants), job.cfg.batch_size)
-    columns = plan.example_columns(cfg, job.variants[0].source, number)
-    assemble(job.cfg, job.variants, seeds, {name: np.broadcast_to(column, (seeds.size, *column.shape)) for name, column in columns.items()})
+    seeds = parallel.Seeds(job.cfg.seeds, job.cfg.first_seed, job.cfg.mesh, len(job.points), job.cfg.batch_size)
+    columns = plan.example_columns(cfg, job.points[0].source, number)
+    assemble(job.cfg, job.points, seeds, {name: np.broadcast_to(column, (seeds.size, *column.shape)) for name, column in columns.items()})
 
 
 def _given(cfg: Train, planned: list[Job], number: int, log: Log) -> Given:
@@ -73,19 +73,19 @@ def _given(cfg: Train, planned: list[Job], number: int, log: Log) -> Given:
 def outputs(job: Job, given: Given, log: Log) -> dict[str, np.ndarray]:
     """{name: [members, networks, N, ...]}: what the trained networks of a stage give for every training image.
 
-    Members are the seeds of the run, for one variant after another.
+    Members are the seeds of the run, for one grid point after another.
     """
     assert job.stage.outputs
-    whole = train.prepare(job.cfg, job.variants, job.folder, given.columns)
+    whole = train.prepare(job.cfg, job.points, job.folder, given.columns)
     weights = train.stores(job.folder, whole.seeds.size, log)[1].load(job.cfg.epochs, snapshot(whole.abstract))
     if not np.asarray(weights["alive"]).all():
         cure = f"lower optim.lr (now {job.cfg.optim.lr}), delete {job.folder} and start again"
         raise ValueError(f"{job.cfg.name}: a network became non-finite: {cure}")
     parts, seeds = [], evaluate.of_variant(job.cfg, whole.seeds)
-    for i, variant in enumerate(job.variants):
+    for i, point in enumerate(job.points):
         of_variant = slice(i * job.cfg.seeds, (i + 1) * job.cfg.seeds)
         placed = seeds.place(jax.tree.map(lambda x, s=of_variant: x[s], weights), "seed")
-        parts.append(_outputs(seeds, variant.source, whole.method, job.stage.outputs, placed, job.cfg.eval.batch_size))
+        parts.append(_outputs(seeds, point.source, whole.method, job.stage.outputs, placed, job.cfg.eval.batch_size))
     return jax.tree.map(lambda *each: np.concatenate(each).reshape(-1, job.stage.networks, *each[0].shape[1:]), *parts)
 
 
@@ -117,8 +117,8 @@ def _count(columns: Mapping[str, np.ndarray], job: Job, log: Log) -> None:
     """Logs how many images a yes-or-no column marks, and how many conflicting ones: for people, never for the method."""
     for name, of_members in columns.items():
         for member, column in enumerate(of_members if of_members.dtype == bool else ()):
-            variant, seed = job.variants[member // job.cfg.seeds], job.cfg.first_seed + member % job.cfg.seeds
-            label, cue = variant.source.train.label, variant.source.train.cue
+            point, seed = job.points[member // job.cfg.seeds], job.cfg.first_seed + member % job.cfg.seeds
+            label, cue = point.source.train.label, point.source.train.cue
             conflicting = (cue >= 0) & (cue != label)
             of_conflicting = f", {(column & conflicting).sum()} of {conflicting.sum()} conflicting ones" if conflicting.any() else ""
-            log.say(f"{variant.name} seed {seed} {name}: {column.sum()} of {len(column)} training images{of_conflicting}".strip())
+            log.say(f"{point.name} seed {seed} {name}: {column.sum()} of {len(column)} training images{of_conflicting}".strip())

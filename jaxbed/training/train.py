@@ -18,11 +18,11 @@ from jaxbed.data import source as sources
 from jaxbed.data import stream
 from jaxbed.data.split import Split
 from jaxbed.system import files
-from jaxbed.training import checkpoint, initial
-from jaxbed.training.interrupt import Interrupt
+from jaxbed.training import checkpoint, pretrained
 from jaxbed.training.log import Log, Record
+from jaxbed.training.members import GridPoint
+from jaxbed.training.preemption import Interrupt
 from jaxbed.training.program import Feed, Program, Run, assemble, snapshot
-from jaxbed.training.variants import Variant
 
 PyTree = Any
 LOOK_SECONDS = 1.0  # between looks whether the workdir is still there
@@ -39,12 +39,12 @@ class Given(NamedTuple):
 NOTHING = Given()
 
 
-def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log: Log, given: Given = NOTHING) -> int:
-    """Trains all variants up to cfg.epochs; of a run of 0 epochs, saves the start as epoch 0.
+def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log: Log, given: Given = NOTHING) -> int:
+    """Trains all grid points up to cfg.epochs; of a run of 0 epochs, saves the start as epoch 0.
 
     Returns 0, or the number of the signal that ended it early, with everything saved.
     """
-    program = prepare(cfg, variants, workdir, given.columns)
+    program = prepare(cfg, points, workdir, given.columns)
     program.seeds.check_batch(cfg.batch_size)
     idle = len(jax.devices()) - program.seeds.rows * program.seeds.columns
     if idle and not cfg.mesh.seed and not cfg.mesh.data:
@@ -61,7 +61,7 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
     if lost:
         raise ValueError(f"{epochs.folder} has lost epochs {lost} and cannot make them again: delete {epochs.folder.parent} to start over")
 
-    with Interrupt() as interrupt, log.training(cfg, variants, program, step) as record:
+    with Interrupt() as interrupt, log.training(cfg, points, program, step) as record:
         alive, saved_at = np.asarray(run.alive), time.monotonic()
         looked_at = saved_at
         feeds, stop, ended = feeds_from(cfg, program, step), 0, None
@@ -94,20 +94,20 @@ def train(cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, log
 
 
 def prepare(
-    cfg: config.Train, variants: list[Variant], workdir: pathlib.Path, columns: Mapping[str, np.ndarray] = NOTHING.columns
+    cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, columns: Mapping[str, np.ndarray] = NOTHING.columns
 ) -> Program:
-    """Everything that runs all variants, with columns [S, N, ...] for their batches. Raises ValueError for what cannot run."""
-    same_images(variants, pathlib.Path(workdir))
-    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(variants), cfg.batch_size)
-    return assemble(cfg, variants, seeds, columns)
+    """Everything that runs all grid points, with columns [S, N, ...] for their batches. Raises ValueError for what cannot run."""
+    same_images(points, pathlib.Path(workdir))
+    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(points), cfg.batch_size)
+    return assemble(cfg, points, seeds, columns)
 
 
-def same_images(variants: list[Variant], workdir: pathlib.Path) -> None:
+def same_images(points: list[GridPoint], workdir: pathlib.Path) -> None:
     """Keeps in WORKDIR/training_set.json which images are trained on; ValueError where something was trained on others.
 
     Rows would mean other images, and images that were trained on could be among those that are now held out.
     """
-    found = [_described(split) for split in {id(variant.source): variant.source.train for variant in variants}.values()]
+    found = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
     path = workdir / "training_set.json"
     trained, cure = (workdir / "checkpoints").is_dir(), "restore it or, if the training images are the same as before, delete it"
     try:
@@ -169,7 +169,7 @@ def start(cfg: config.Train, program: Program, say: Callable[[str], None] = prin
     swept = {name: seeds.place(values, "seed") for name, values in program.hparams.items()}
     run = run.replace(state=run.state.replace(hparams={**run.state.hparams, **swept}))
     origin = str(given.folder) if given.folder else cfg.init_from
-    return initial.load(origin, program, run, say, given.members) if origin else run
+    return pretrained.load(origin, program, run, say, given.members) if origin else run
 
 
 def order(cfg: config.Train, program: Program, epoch: int) -> np.ndarray:

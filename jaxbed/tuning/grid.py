@@ -9,7 +9,7 @@ from jaxbed.config import Train
 
 Stage = dict[str, list[str]]  # field -> its values, as written
 Setting = dict[str, str]  # field -> value, as written
-FIXED = ("name", "seeds", "first_seed", "sweep")
+FIXED = ("name", "seeds", "first_seed", "grid")
 
 
 def parse(texts: list[str], cfg: Train) -> Stage:
@@ -38,7 +38,7 @@ def refuse_fixed(field: str, cfg: Train) -> None:
     if field in FIXED:
         raise ValueError(f"--grid {field}: {', '.join(FIXED)} are not tuned; see --seeds and --trials")
     if part == "data" and rest in getattr(cfg.data, "varies", ()):
-        raise ValueError(f"--grid {field}: that is the data. To tune on each by itself give --config.sweep='(\"{field}=...\",)'")
+        raise ValueError(f"--grid {field}: that is the data. To tune on each by itself give --config.grid='(\"{field}=...\",)'")
 
 
 def value(word: str) -> Any:
@@ -50,7 +50,7 @@ def value(word: str) -> Any:
 
 
 def label(setting: Setting) -> str:
-    """The name of a setting's folder, as `variants` names it: 'lr=0.01,q=0.5'."""
+    """The name of a setting's folder, as `members` names it: 'lr=0.01,q=0.5'."""
     name = ",".join(f"{field.partition('.')[2] or field}={value(word)}" for field, word in setting.items())
     return name.replace("/", "_").replace(" ", "")
 

@@ -1,11 +1,11 @@
 r"""`jaxbed sweep`: hyper-parameters chosen as Lee et al. (2022) do, the learning rate first, then the rest, by validation AC score.
 
-    jaxbed sweep --config=configs/lff.py:colored_mnist --config.data.dir=DIR [--config.NAME=VALUE ...] \
+    jaxbed sweep --config=lff:colored_mnist --config.data.dir=DIR [--config.NAME=VALUE ...] \
         --grid optim.lr=1e-1,1e-2,1e-3 --grid method.q=0.5,0.7 [--seeds 3] [--trials 5] [--criterion ac_score] [--workdir DIR]
 
 Every --grid is a stage. Its best value is kept for the stages after it; fields of later stages are as in the config. Fields of one --grid,
-separated by spaces, are tried in all combinations. What can vary between the members of one array (see `variants`) trains as one, all
-else as separate runs: here, or with --launcher submitit on a Slurm cluster. Ratios that --config.sweep names are tuned each by itself.
+separated by spaces, are tried in all combinations. What can vary between the members of one array (see `members`) trains as one, all
+else as separate runs: here, or with --launcher submitit on a Slurm cluster. Ratios that --config.grid names are tuned each by itself.
 
 A setting's score is the mean over seeds of the criterion on the validation split, each seed at the epoch that the same criterion selects.
 Of equal scores the one with the higher aligned accuracy at these epochs is chosen, then the earlier in the grid; never a setting with a
@@ -155,11 +155,11 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
     fields = [field for stage in asked.stages for field in stage]
     if twice := [field for field in fields if fields.count(field) > 1]:
         raise ValueError(f"--grid {twice[0]} is there twice: write all its values in one")
-    paths = [entry.partition("=")[0] for entry in cfg.sweep]
+    paths = [entry.partition("=")[0] for entry in cfg.grid]
     if other := [path for path in paths if not path.startswith("data.")]:
-        raise ValueError(f"sweep names {other[0]}: what is tuned is given as --grid {other[0]}=VALUE,VALUE")
+        raise ValueError(f"grid names {other[0]}: what is tuned is given as --grid {other[0]}=VALUE,VALUE")
     jax.config.update("jax_platforms", "cpu")  # nothing is computed here, and the runs need all of the accelerator
-    parts, opened = [], runs.job(cfg, asked.workdir).variants
+    parts, opened = [], runs.job(cfg, asked.workdir).points
     for stage in asked.stages:
         for values in itertools.product(*stage.values()):
             tried = cfg
@@ -198,14 +198,14 @@ def plan(part: Part, number: int, stage: grid.Stage, riding: set[str], seeds: in
         setting = dict(zip(stage, words, strict=True))
         apart = {field: word for field, word in setting.items() if field not in together}
         at = part.folder / f"{number}-{'-'.join(stage)}" / grid.label(apart)
-        runs[at] = command(part, part.chosen | apart, at, seeds, first_seed, sweep=entries, **{"eval.sets": (part.validation,)})
+        runs[at] = command(part, part.chosen | apart, at, seeds, first_seed, grid=entries, **{"eval.sets": (part.validation,)})
         settings[at / grid.label({field: setting[field] for field in together})] = setting
     return runs, settings
 
 
 def command(part: Part, setting: grid.Setting, at: pathlib.Path, seeds: int, first_seed: int, **more: tuple) -> list[str]:
     """The arguments of a run's `jaxbed train`."""
-    own = {**setting, "seeds": seeds, "first_seed": first_seed, "sweep": (), **more}
+    own = {**setting, "seeds": seeds, "first_seed": first_seed, "grid": (), **more}
     kept = [word for word in part.words if word.partition("=")[0].removeprefix("--config.") not in own]  # a tuple given twice is joined
     return [*kept, *(f"--config.{field}={word}" for field, word in own.items()), f"--workdir={at}"]
 

@@ -132,7 +132,7 @@ def _of_sweep(rng: np.random.Generator) -> tuple[str, list[str]]:
     return TRAIN, [
         f"--config={ROOT}/configs/{_pick(rng, CONFIGS)}.py",
         *SMALL,
-        f"--config.sweep={_pick(rng, SWEEPS)}",
+        f"--config.grid={_pick(rng, SWEEPS)}",
     ]
 
 

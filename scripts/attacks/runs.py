@@ -43,7 +43,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "training": Command(TRAIN, ("--config=tiny.py", "--workdir=erm"), "erm"),
     "first stage": Command(TRAIN, ("--config=tiny.py:jtt", "--workdir=jtt"), "jtt"),
-    "array": Command(TRAIN, ("--config=tiny.py", "--workdir=array", '--config.sweep=("optim.lr=0.01,0.001",)'), "array"),
+    "array": Command(TRAIN, ("--config=tiny.py", "--workdir=array", '--config.grid=("optim.lr=0.01,0.001",)'), "array"),
     "jaxbed eval": Command(JAXBED, ("eval", "erm"), "erm/responses", ("training",)),
     "statistics": Command(JAXBED, ("stats", "erm", "jtt", "--permutations", "1000", "--out", "out"), "out", ("training", "first stage")),
     "sweep": Command(

@@ -17,7 +17,7 @@ from jaxbed.data import augment, imagenet, noise, records
 from jaxbed.evaluation import pools
 from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
-from jaxbed.training import plan, program, train, variants
+from jaxbed.training import members, plan, program, train
 from peers.configs import METHODS, TWO_NETWORKS
 
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
@@ -131,7 +131,7 @@ def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int =
         mesh=parallel.Mesh(seed=rows, data=data, steps_per_call=case.steps_per_call),
     )
     source = cfg.data.open()
-    one = variants.one(cfg, source)
+    one = members.one(cfg, source)
     tables = plan.example_columns(cfg, source, rng=np.random.default_rng(0))
     of_seeds = {name: np.broadcast_to(table, (seeds, *table.shape)) for name, table in tables.items()}
     return Ready(cfg, source, program.assemble(cfg, one, parallel.Seeds(seeds, 0, cfg.mesh), of_seeds), tables)
@@ -231,7 +231,7 @@ def streamed(folder: pathlib.Path, small: bool) -> list[tuple]:
             batch_size=batch,
             mesh=parallel.Mesh(seed=1, data=1, steps_per_call=steps),
         )
-        arms.append(loop(name, cfg, [program.assemble(cfg, variants.one(cfg, data.open()), parallel.Seeds(1, 0, cfg.mesh))]))
+        arms.append(loop(name, cfg, [program.assemble(cfg, members.one(cfg, data.open()), parallel.Seeds(1, 0, cfg.mesh))]))
     return arms
 
 

@@ -30,7 +30,7 @@ class Padain(Erm):
 
 
 class Sagnet:
-    """Variant "paper". Fair: each loss is differentiated for what it updates alone; else three whole backward passes."""
+    """GridPoint "paper". Fair: each loss is differentiated for what it updates alone; else three whole backward passes."""
 
     def __init__(self, build: Callable, optimizer: Callable, compiled: Callable, fair: bool, settings: dict):
         cut, self.w_adv, self.clip, self.fair = 3, 0.1, 0.1, fair
@@ -121,7 +121,7 @@ class LayeredDsu(Erm):
 
 
 class Rsc:
-    """Variant "domainbed". Fair: quantiles on the device; else NumPy's, on the host, as there."""
+    """GridPoint "domainbed". Fair: quantiles on the device; else NumPy's, on the host, as there."""
 
     def __init__(self, build: Callable, optimizer: Callable, compiled: Callable, fair: bool, settings: dict):
         self.trunk, self.head, self.fair = build(last=5), build(first=5), fair

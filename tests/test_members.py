@@ -9,16 +9,16 @@ import tiny
 
 from jaxbed import config, parallel
 from jaxbed.evaluation import evaluate, metrics
-from jaxbed.training import train, variants
+from jaxbed.training import members, train
 from jaxbed.training.log import Log
 
-SWEEP = ("data.texture_correlation=0.95,0.25", "optim.lr=0.01,0.003")
+GRID = ("data.texture_correlation=0.95,0.25", "optim.lr=0.01,0.003")
 NAMES = [f"texture_correlation={t},lr={lr}" for t in (0.95, 0.25) for lr in (0.01, 0.003)]
 
 
 def finished(cfg, workdir):
     """Trains and evaluates; returns the last state, stacked over members."""
-    found, log = variants.open_all(cfg), Log(workdir)
+    found, log = members.open_all(cfg), Log(workdir)
     assert train.train(cfg, found, workdir, log) == 0
     assert evaluate.evaluate(cfg, found, workdir, log) == 0
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(found))
@@ -28,7 +28,7 @@ def finished(cfg, workdir):
 
 @pytest.fixture(scope="module", params=["erm", "lff"])
 def swept(request, tmp_path_factory):
-    cfg = tiny.mlp_config(request.param, sweep=SWEEP, mesh=parallel.Mesh(seed=8, data=1))  # more rows than a variant has seeds
+    cfg = tiny.mlp_config(request.param, grid=GRID, mesh=parallel.Mesh(seed=8, data=1))  # more rows than a variant has seeds
     workdir = tmp_path_factory.mktemp(request.param)
     return cfg, workdir, finished(cfg, workdir)
 
@@ -36,15 +36,15 @@ def swept(request, tmp_path_factory):
 @pytest.mark.parametrize("place", range(4))
 def test_a_variant_is_the_run_it_would_be_alone(swept, tmp_path, place):
     cfg, workdir, run = swept
-    alone = variants.open_all(cfg)[place].cfg
+    alone = members.open_all(cfg)[place].cfg
     assert (
-        alone.sweep == ()
+        alone.grid == ()
         and (alone.data.texture_correlation, alone.optim.lr) == [(t, lr) for t in (0.95, 0.25) for lr in (0.01, 0.003)][place]
     )
     expected = finished(dataclasses.replace(alone, mesh=parallel.Mesh(seed=2, data=1)), tmp_path)
-    members = slice(place * cfg.seeds, (place + 1) * cfg.seeds)
+    rows = slice(place * cfg.seeds, (place + 1) * cfg.seeds)
     for (path, own), array in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(run), strict=True):
-        np.testing.assert_allclose(array[members], own, rtol=1e-3, atol=2e-5, err_msg=jax.tree_util.keystr(path))
+        np.testing.assert_allclose(array[rows], own, rtol=1e-3, atol=2e-5, err_msg=jax.tree_util.keystr(path))
     for path in sorted((tmp_path / "responses").rglob("*")):
         twin = workdir / NAMES[place] / "responses" / path.relative_to(tmp_path / "responses")
         if path.suffix == ".npz":
@@ -61,14 +61,14 @@ def test_a_variants_folder_is_a_workdir_to_statistics(swept):
     for place, name in enumerate(NAMES):
         frame = metrics.scores(workdir / name)
         assert set(frame["run"]) == {0, 1} and set(frame["epoch"]) == {1, 2}
-        assert config.load(workdir / name) == variants.open_all(cfg)[place].cfg
+        assert config.load(workdir / name) == members.open_all(cfg)[place].cfg
         names.update(frame["algorithm"])
     assert names == {f"{cfg.name} lr=0.01", f"{cfg.name} lr=0.003"}  # the data do not change the algorithm's name
 
 
 def test_data_sets_are_opened_once_and_the_first_row_says_which():
-    cfg = tiny.mlp_config(sweep=SWEEP)
-    found = variants.open_all(cfg)
+    cfg = tiny.mlp_config(grid=GRID)
+    found = members.open_all(cfg)
     assert [v.name for v in found] == NAMES
     assert found[0].source is found[1].source and found[2].source is found[3].source and found[0].source is not found[2].source
     program = train.assemble(cfg, found, parallel.Seeds(2, 5, cfg.mesh, 4))
@@ -81,7 +81,7 @@ def test_data_sets_are_opened_once_and_the_first_row_says_which():
 
 
 @pytest.mark.parametrize(
-    ("sweep", "message"),
+    ("grid", "message"),
     [
         ("lr=0.1,0.2", r"FIELD=VALUE,VALUE"),
         ("optim.lr", r"FIELD=VALUE,VALUE"),
@@ -91,28 +91,28 @@ def test_data_sets_are_opened_once_and_the_first_row_says_which():
         ("optim.lr=0.1,", r"each value once"),
         ("optim.lr=0.1,fast", r"only numbers"),
         ("optim.rule=sgd,adam", r"only numbers"),
-        ("data.side_px=32,64", r"texture_correlation, seed can be swept"),
+        ("data.side_px=32,64", r"texture_correlation, seed can vary"),
         ("data.texture_correlation=0.95,7", r"texture_correlation"),
     ],
 )
-def test_a_sweep_that_cannot_be_says_why(sweep, message):
+def test_an_impossible_grid_says_why(grid, message):
     with pytest.raises(ValueError, match=message):
-        variants.open_all(tiny.mlp_config(sweep=(sweep,)))
+        members.open_all(tiny.mlp_config(grid=(grid,)))
 
 
 def test_a_field_that_is_swept_twice_is_refused():
     with pytest.raises(ValueError, match=r"optim\.lr, optim\.lr is there twice"):
-        variants.open_all(tiny.mlp_config(sweep=("optim.lr=0.1", "optim.lr=0.2")))
+        members.open_all(tiny.mlp_config(grid=("optim.lr=0.1", "optim.lr=0.2")))
 
 
 def test_what_is_compiled_into_the_step_cannot_be_swept():
-    cfg = tiny.mlp_config(sweep=("optim.b1=0.9,0.8",))
-    found = variants.open_all(cfg)
+    cfg = tiny.mlp_config(grid=("optim.b1=0.9,0.8",))
+    found = members.open_all(cfg)
     with pytest.raises(ValueError, match="b1 is compiled into the step; in one array can vary lr, weight_decay"):
         train.assemble(cfg, found, parallel.Seeds(2, 0, cfg.mesh, 2))
 
 
-def test_without_a_sweep_there_is_one_variant_without_a_name():
+def test_without_a_grid_there_is_one_grid_point_without_a_name():
     cfg = tiny.mlp_config()
-    (only,) = variants.open_all(cfg)
+    (only,) = members.open_all(cfg)
     assert only.name == "" and only.cfg == cfg and only.hparams == {}

@@ -12,7 +12,7 @@ from jaxbed import config, main, parallel
 from jaxbed.data import shapes
 from jaxbed.models import convert, mlp, resnet
 from jaxbed.optim import Optim
-from jaxbed.training import plan, train, variants
+from jaxbed.training import members, plan, train
 from jaxbed.training.log import Log
 from jaxbed.training.program import snapshot
 
@@ -39,7 +39,7 @@ def trained(tmp_path_factory):
     cfg = tiny.mlp_config(data=SMALL, epochs=2)
     config.save(cfg, workdir / "config.json")
     log = Log(workdir)
-    assert train.train(cfg, variants.one(cfg, cfg.data.open()), workdir, log) == 0
+    assert train.train(cfg, members.one(cfg, cfg.data.open()), workdir, log) == 0
     program = tiny.program(cfg)
     store = train.stores(workdir, 2, log)[1]
     return workdir, [jax.device_get(store.load(epoch, snapshot(program.abstract))) for epoch in (1, 2)]
@@ -59,7 +59,7 @@ def test_a_run_starts_from_another_ones_epoch(trained, suffix, place):
 def test_training_goes_on_from_there(trained, tmp_path):
     workdir, epochs = trained
     cfg = tiny.mlp_config(data=SMALL, epochs=1, init_from=f"{workdir}:2", optim=Optim(rule="adam", lr=1e-5))
-    assert train.train(cfg, variants.one(cfg, cfg.data.open()), tmp_path, Log(tmp_path)) == 0
+    assert train.train(cfg, members.one(cfg, cfg.data.open()), tmp_path, Log(tmp_path)) == 0
     found = train.stores(tmp_path, 2, Log(tmp_path))[1].load(1, snapshot(tiny.program(cfg).abstract))
     for a, b in zip(*map(jax.tree.leaves, (found["params"], epochs[1]["params"])), strict=True):
         assert 0 < np.abs(a - b).max() < 1e-4
