@@ -40,7 +40,7 @@ class State:
 class Sampling(NamedTuple):
     """Images that are drawn by weight, with replacement, for every batch; an epoch keeps its number of batches."""
 
-    weights: Callable[[np.ndarray, np.ndarray | None, dict[str, np.ndarray]], np.ndarray]  # (label, cue, tables) -> [N], 0 or more
+    weights: Callable[[np.ndarray, np.ndarray | None, dict[str, np.ndarray]], np.ndarray]  # (label, cue, columns) -> [N], 0 or more
     count: int = 0  # the last so many of each batch, the others following the shuffled order; 0: all
 
 

@@ -803,7 +803,7 @@ def test_several_epochs_answer_in_one_pass(tmp_path, monkeypatch):
 
 def test_streams_cannot_have_variants_with_other_images():
     cfg = tiny.mlp_config(data=Streamed(**SHAPES), grid=("data.seed=0,1",))
-    with pytest.raises(ValueError, match="is streamed, and variants with training sets of their own must be runs of their own"):
+    with pytest.raises(ValueError, match="is streamed, and grid points with training sets of their own must be runs of their own"):
         from jaxbed.training.program import assemble
 
         found = members.open_all(cfg)

@@ -52,7 +52,7 @@ class Program:
     images: Images | None  # the training set's, where they are streamed
     arrays: dict[str, jax.Array]  # the training set, on every device, but for what is streamed
     init: Callable  # (arrays, rows [S, B], seeds [S]) -> Run
-    advance: Callable  # (Run, arrays, Feed of K steps, seeds [S]) -> Run, K steps later; the Run handed in is used up
+    advance: "Advance"  # (Run, arrays, Feed of K steps, seeds [S]) -> Run, K steps later; the Run handed in is used up
     abstract: PyTree  # shapes and placement of a Run
     steps_per_call: int  # K of `advance`, but for the end of an epoch
     parts: tuple[Part, ...]  # of the training set
@@ -113,7 +113,7 @@ def hparams_of(cfg: Train, source: Source) -> set[str]:
     return set(jax.eval_shape(start, image, jax.ShapeDtypeStruct((cfg.batch_size,), np.int32)).hparams)
 
 
-def weigh(cfg: Train, sampling: Sampling, points: list[GridPoint], tables: Mapping[str, np.ndarray], seeds: int) -> Weighted:
+def weigh(cfg: Train, sampling: Sampling, points: list[GridPoint], columns: Mapping[str, np.ndarray], seeds: int) -> Weighted:
     """What a method draws by weight, for all members; `seeds` of each point. Raises ValueError for what cannot be drawn."""
     count = sampling.count or cfg.batch_size
     if count > cfg.batch_size:
@@ -121,62 +121,75 @@ def weigh(cfg: Train, sampling: Sampling, points: list[GridPoint], tables: Mappi
     if cfg.shared_order or points[0].source.parts:
         other = "shared_order" if cfg.shared_order else f"shares of {points[0].source.name}"
         raise ValueError(f"{cfg.name} draws images by weight, and {other} would have no effect: set it off, or take another method")
-    found = []
+    cumulative_weights = []
     for member in range(seeds * len(points)):
-        train, own = points[member // seeds].source.train, {name: table[member] for name, table in tables.items()}
-        if member % seeds == 0 or own:
-            weights = np.asarray(sampling.weights(train.label, train.cue if cfg.method.reads_bias else None, own), np.float64)
+        train, of_member = points[member // seeds].source.train, {name: column[member] for name, column in columns.items()}
+        if member % seeds == 0 or of_member:
+            weights = np.asarray(sampling.weights(train.label, train.cue if cfg.method.reads_bias else None, of_member), np.float64)
             if weights.shape != train.label.shape or not np.isfinite(weights).all() or weights.min() < 0 or not weights.any():
                 raise ValueError(f"{cfg.name}: the weights to draw images by must be finite, 0 or more, and not all 0")
             cumulative = np.cumsum(weights)
-        found.append(cumulative / cumulative[-1])
-    return Weighted(count, np.stack(found))
+        cumulative_weights.append(cumulative / cumulative[-1])
+    return Weighted(count, np.stack(cumulative_weights))
 
 
-def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, tables: Mapping[str, np.ndarray] | None = None) -> Program:
-    """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run.
+class TrainingSets(NamedTuple):
+    """The training sets of all grid points, one after another; grid points with the same images share them."""
 
-    tables, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry.
-    """
-    source = points[0].source
-    info, method = make_method(cfg, source)
-    trains = list({id(v.source): v.source.train for v in points}.values())
-    images = trains[0].image if isinstance(trains[0].image, Images) else None
-    if images is not None and len(trains) > 1:
-        raise ValueError(f"grid: {source.name} is streamed, and grid points with training sets of their own must be runs of their own")
-    arrays = {"label": [t.label for t in trains]}
+    arrays: dict[str, np.ndarray]  # {name: [rows, ...]}
+    images: Images | None  # where they are streamed
+    first_row: np.ndarray  # [points] int32
+
+
+def gather(cfg: Train, method: Method, points: list[GridPoint]) -> TrainingSets:
+    """What the batches of a run are taken from. Raises ValueError for streamed images that differ between grid points."""
+    splits = list({id(point.source): point.source.train for point in points}.values())
+    images = splits[0].image if isinstance(splits[0].image, Images) else None
+    if images is not None and len(splits) > 1:
+        name = points[0].source.name
+        raise ValueError(f"grid: {name} is streamed, and grid points with training sets of their own must be runs of their own")
+    columns: dict[str, list[Any]] = {"label": [split.label for split in splits]}
     if images is None:
-        arrays["image"] = [t.image for t in trains]
+        columns["image"] = [split.image for split in splits]
     if cfg.method.reads_bias:  # for all other methods it never reaches the device
-        arrays["bias"] = [t.cue for t in trains]
+        columns["bias"] = [split.cue for split in splits]
     if method.rows:
-        known = [method.rows(t.label, t.cue if cfg.method.reads_bias else None) for t in trains]
-        arrays |= {name: [rows[name] for rows in known] for name in known[0]}
-    arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in arrays.items()}
-    places = [next(i for i, t in enumerate(trains) if t is v.source.train) for v in points]
-    first_row = np.repeat(np.int32(places) * np.int32(info.train_size), seeds.size // len(points))
+        made = [method.rows(split.label, split.cue if cfg.method.reads_bias else None) for split in splits]
+        columns |= {name: [rows[name] for rows in made] for name in made[0]}
+    arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in columns.items()}
+    numbers = [next(i for i, split in enumerate(splits) if split is point.source.train) for point in points]
+    return TrainingSets(arrays, images, np.int32(numbers) * np.int32(len(splits[0].label)))
 
-    tables = tables or {}
 
-    def load(arrays: dict, tables: dict, rows: jax.Array, streamed: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
+class Steps(NamedTuple):
+    """The functions of one seed that are compiled."""
+
+    init: Callable[..., Run]  # (arrays, rows [B], seed, columns)
+    advance: Callable[..., Run]  # (run, arrays, rows [K, B], images [K, B, ...] or None, seed, columns)
+
+
+def steps_of_seed(info: Info, method: Method, source: Source, images: Images | None) -> Steps:
+    """How one seed starts, and how it goes on for K batches."""
+
+    def load(arrays: dict, columns: dict, rows: jax.Array, streamed: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
         index = rows % info.train_size
-        batch = {name: array[rows] for name, array in arrays.items()} | {name: table[index] for name, table in tables.items()}
+        batch = {name: array[rows] for name, array in arrays.items()} | {name: column[index] for name, column in columns.items()}
         if streamed is not None:
             batch["image"] = streamed
         image = source.augment(key, batch["image"]) if source.augment else source.scale(batch["image"])
         return {**batch, "image": image, "index": index}
 
-    def init(arrays: dict, rows: jax.Array, seed: jax.Array, tables: dict) -> Run:
+    def init(arrays: dict, rows: jax.Array, seed: jax.Array, columns: dict) -> Run:
         blank = None if images is None else jnp.zeros((len(rows), *images.shape[1:]), jnp.uint8)  # only its shape counts
-        batch = load(arrays, tables, rows, blank, rng.key(seed, rng.LOAD))
+        batch = load(arrays, columns, rows, blank, rng.key(seed, rng.LOAD))
         state = method.init(rng.key(seed, rng.INIT), batch)
         metrics = jax.eval_shape(method.step, state, batch, rng.key(seed, rng.STEP))[1]
         return Run(state, jnp.array(True), {name: jnp.zeros(()) for name in metrics})
 
-    def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array, tables: dict) -> Run:
+    def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array, columns: dict) -> Run:
         def one(carry: tuple, fed: tuple) -> tuple[tuple, None]:
             state, sums = carry
-            batch = load(arrays, tables, *fed, rng.key(seed, rng.LOAD, state.step))
+            batch = load(arrays, columns, *fed, rng.key(seed, rng.LOAD, state.step))
             state, metrics = method.step(state, batch, rng.key(seed, rng.STEP, state.step))
             return (state, {name: sums[name] + value for name, value in metrics.items()}), None
 
@@ -189,34 +202,56 @@ def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, tables:
         alive = run.alive & parallel.finite((state.params, state.stats, sums))
         return jax.tree.map(lambda new, old: jnp.where(alive, new, old), Run(state, alive, sums), run.replace(alive=alive))
 
+    return Steps(init, advance)
+
+
+class Advance(NamedTuple):
+    """The compiled K steps of all seeds, with the columns that their batches carry."""
+
+    compiled: Callable
+    columns: dict[str, jax.Array]  # {name: [S, N, ...]}
+
+    def __call__(self, run: Run, arrays: dict, feed: Feed, numbers: jax.Array) -> Run:
+        return self.compiled(run, arrays, *feed, numbers, self.columns)
+
+    def lower(self, run: Run, arrays: dict, feed: Feed, numbers: jax.Array) -> Any:
+        """The same call, lowered and not run."""
+        return self.compiled.lower(run, arrays, *feed, numbers, self.columns)
+
+
+def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, columns: Mapping[str, np.ndarray] | None = None) -> Program:
+    """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run.
+
+    columns, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry.
+    """
+    source, columns, per_point = points[0].source, dict(columns or {}), seeds.size // len(points)
+    info, method = make_method(cfg, source)
+    sets = gather(cfg, method, points)
+    steps = steps_of_seed(info, method, source, sets.images)
+
     def shape(array: np.ndarray) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(array.shape, array.dtype)
 
-    example = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
-    of_seed = {name: shape(table[0]) for name, table in tables.items()}
-    abstract = seeds.abstract(init, {name: shape(array) for name, array in arrays.items()}, *example, of_seed)
+    rows, seed = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
+    of_seed = {name: shape(column[0]) for name, column in columns.items()}
+    abstract = seeds.abstract(steps.init, {name: shape(array) for name, array in sets.arrays.items()}, rows, seed, of_seed)
     seeds.check_memory(abstract, f"parameters and optimizer of {seeds.size} networks")
-    begin = seeds.over(init, shared=(0,), once=True)
-    compiled = seeds.over(advance, shared=(1, 3) if images is not None and cfg.shared_order else (1,), donate=(0,))
-    weighted = weigh(cfg, method.sampling, points, tables, seeds.size // len(points)) if method.sampling else None
-    tables = seeds.place(tables, "seed")
-
-    def call(run: Run, arrays: dict, feed: Feed, numbers: jax.Array) -> Run:
-        return compiled(run, arrays, *feed, numbers, tables)
-
-    call.lower = lambda run, arrays, feed, numbers: compiled.lower(run, arrays, *feed, numbers, tables)
+    init = seeds.over(steps.init, shared=(0,), once=True)
+    advance = seeds.over(steps.advance, shared=(1, 3) if sets.images is not None and cfg.shared_order else (1,), donate=(0,))
+    weighted = weigh(cfg, method.sampling, points, columns, per_point) if method.sampling else None
+    placed = seeds.place(columns, "seed")
     return Program(
-        info,
-        method,
-        seeds,
-        images,
-        seeds.place(arrays),
-        lambda arrays, rows, numbers: begin(arrays, rows, numbers, tables),
-        call,
-        abstract,
-        steps_per_call(cfg, source),
-        source.parts,
-        weighted,
-        first_row,
-        hparams_of_points(points, set(abstract.state.hparams), seeds.size // len(points)),
+        info=info,
+        method=method,
+        seeds=seeds,
+        images=sets.images,
+        arrays=seeds.place(sets.arrays),
+        init=lambda arrays, rows, numbers: init(arrays, rows, numbers, placed),
+        advance=Advance(advance, placed),
+        abstract=abstract,
+        steps_per_call=steps_per_call(cfg, source),
+        parts=source.parts,
+        weighted=weighted,
+        first_row=np.repeat(sets.first_row, per_point),
+        hparams=hparams_of_points(points, set(abstract.state.hparams), per_point),
     )
