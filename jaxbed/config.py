@@ -19,17 +19,19 @@ from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, current, differences, free
 from jaxbed.stats import names
 from jaxbed.system import files
+from jaxbed.training.curves import Config as Curves
 from jaxbed.values import Count, NotNegative, Range, Whole
 
 CURE = "restore it, or take another workdir"
 WEIGHTS = (".pth", ".pt", ".bin", ".safetensors", ".pth.tar", ".ckpt")
-PARTS = ("method", "net", "data", "optim", "mesh", "eval", "save")  # of a configuration, that are dataclasses
+PARTS = ("method", "net", "data", "optim", "mesh", "eval", "save", "curves")  # of a configuration, that are dataclasses
 
 
 @dataclasses.dataclass
 class Eval:
     batch_size: Count = 256
     sets: tuple[str, ...] = ()  # names of evaluation sets; empty: all that the data set has
+    while_training: bool = True  # also shows the accuracy on the validation images after every epoch
 
 
 @dataclasses.dataclass
@@ -45,7 +47,7 @@ class Train:
     in any dataclass of a configuration. That the images are still those trained on, `train.same_images` sees to.
     """
 
-    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("mesh", "eval", "save", "published")
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = ("mesh", "eval", "save", "curves", "published")
 
     name: str  # of the algorithm, in every table
     method: Any  # Config of a module in jaxbed.methods, or of your own
@@ -62,6 +64,7 @@ class Train:
     mesh: Mesh = dataclasses.field(default_factory=Mesh)
     eval: Eval = dataclasses.field(default_factory=Eval)
     save: Save = dataclasses.field(default_factory=Save)
+    curves: Curves = dataclasses.field(default_factory=Curves)
     published: str = ""  # where the method's settings for this data set are from, in words
 
 

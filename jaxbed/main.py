@@ -31,12 +31,13 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
     from jaxbed import config, parallel
     from jaxbed.evaluation import evaluate
-    from jaxbed.training import lock, plan, staged
+    from jaxbed.training import curves, lock, plan, staged
     from jaxbed.training.log import Log
     from jaxbed.tuning import launch
 
     parallel.keep_compilations()
     config.check(cfg)
+    curves.check(cfg.curves)
     planned = plan.jobs(cfg, workdir)
     last, points = planned[-1].cfg, planned[-1].points
     plan.check(points)

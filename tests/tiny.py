@@ -81,7 +81,7 @@ def train_config(method: str = "erm", **changes: Any) -> config.Train:
         batch_size=16,
         seeds=2,
         mesh=parallel.Mesh(seed=1, data=1),
-        eval=config.Eval(batch_size=48),
+        eval=config.Eval(batch_size=48, while_training=False),
         save=config.Save(resume_every_minutes=0),
     )
     return dataclasses.replace(cfg, **changes)

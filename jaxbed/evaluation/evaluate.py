@@ -11,10 +11,8 @@ Of a run with a grid, each grid point has these files in a folder of its own, an
 """
 
 import collections
-import dataclasses
 import hashlib
 import json
-import math
 import pathlib
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +30,7 @@ from jaxbed.stats import tables
 from jaxbed.system import files
 from jaxbed.training import lock, train
 from jaxbed.training.log import Log
-from jaxbed.training.members import GridPoint
+from jaxbed.training.members import GridPoint, seeds_of_point
 from jaxbed.training.preemption import Interrupt
 from jaxbed.training.program import Program, snapshot
 from jaxbed.tuning import launch
@@ -115,7 +113,7 @@ def evaluate(
 
 def prepare(cfg: config.Train, points: list[GridPoint], program: Program, workdir: pathlib.Path, trained: set[int]) -> list[Part]:
     """Writes down what the answers will mean, and brings the images to the devices: once where grid points share them."""
-    seeds, parts, ready = of_variant(cfg, program.seeds), [], {}
+    seeds, parts, ready = seeds_of_point(cfg, program.seeds), [], {}
     for point in points:
         sets, folder = chosen(cfg, point.source), workdir / point.name / "responses"
         asked = {name: identity(found) for name, found in sets.items()}
@@ -127,14 +125,6 @@ def prepare(cfg: config.Train, points: list[GridPoint], program: Program, workdi
             ready[id(point.source)] = pools.pool(program.method.predict, seeds, point.source, sets, cfg.eval.batch_size)
         parts.append(Part(folder, asked, seeds, ready[id(point.source)]))
     return parts
-
-
-def of_variant(cfg: config.Train, whole: parallel.Seeds) -> parallel.Seeds:
-    """The seeds of one grid point, laid over the same devices as all."""
-    if whole.size == cfg.seeds:
-        return whole
-    mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
-    return parallel.Seeds(cfg.seeds, cfg.first_seed, mesh)
 
 
 def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:

@@ -24,7 +24,7 @@ import jaxbed
 from jaxbed import config
 from jaxbed.data.source import Source, cells, describe, one_colour
 from jaxbed.data.split import Split
-from jaxbed.training import rng
+from jaxbed.training import curves, rng
 from jaxbed.training.members import GridPoint
 from jaxbed.training.program import Program
 
@@ -131,22 +131,29 @@ class Log:
             TimeRemainingColumn(),
             console=self._console,
         )
-        with bar if self._console.is_terminal else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if self._console.is_terminal:
+                stack.enter_context(bar)
             task = bar.add_task(f"{cfg.name} steps", total=total, completed=step)
-            yield Record(self, cfg, points, program, step, lambda step: bar.update(task, completed=step))
+            record = Record(self, cfg, points, program, step, lambda step: bar.update(task, completed=step))
+            names = [record.member(i) for i in range(program.seeds.size)]
+            record.sinks = curves.open_all(cfg.curves, self._path.parent, config.to_dict(cfg), names)
+            for sink in record.sinks:
+                stack.callback(sink.close)
+            yield record
 
 
 class Record:
     """Times and metrics of the epochs of one training."""
 
     def __init__(self, log: Log, cfg: config.Train, points: list[GridPoint], program: Program, step: int, progress: Callable[[int], None]):
-        self.progress = progress
+        self.progress, self.sinks = progress, list[curves.Sink]()
         self._log, self._cfg, self._points, self._program = log, cfg, points, program
         self._compiling, self._unreadable = True, set()
-        self._begin(step)
+        self._begin(step, time.monotonic())
 
-    def _begin(self, step: int) -> None:
-        self._step, self._started, self._waited = step, time.monotonic(), 0.0
+    def _begin(self, step: int, now: float) -> None:
+        self._step, self._started, self._waited = step, now, 0.0
 
     def waiting(self, function: Callable, *args: Any) -> Any:
         """function(*args), its time counted as lost waiting for data."""
@@ -155,30 +162,45 @@ class Record:
         self._waited += time.monotonic() - before
         return result
 
-    def epoch(self, step: int, alive: jax.Array, sums: dict[str, jax.Array], seed_steps: jax.Array) -> np.ndarray:
-        """Writes the epoch that ended at `step`; returns `alive` [S] bool. seed_steps [S]: where a dead seed stopped."""
+    def epoch(
+        self,
+        step: int,
+        alive: jax.Array,
+        sums: dict[str, jax.Array],
+        seed_steps: jax.Array,
+        accuracies: Callable[[], dict[str, np.ndarray]],
+    ) -> np.ndarray:
+        """Writes the epoch that ended at `step`; returns `alive` [S] bool.
+
+        seed_steps [S]: where a dead seed stopped. accuracies() gives {name: [S]} of the validation images, which may take a moment.
+        """
         steps, numbers = self._program.info.steps_per_epoch, self._program.seeds.numbers
         sums, alive, died = jax.device_get((sums, alive, seed_steps))
-        seconds = time.monotonic() - self._started
+        seconds, ended = time.monotonic() - self._started, time.monotonic()
         images = (step - self._step) * self._cfg.batch_size * len(numbers)
-        means = {name: [float(v) / steps if ok else None for v, ok in zip(value, alive, strict=True)] for name, value in sums.items()}
+        of_members = {**accuracies(), **{name: value / steps for name, value in sums.items()}}
+        metrics = {name: [float(v) if ok else None for v, ok in zip(value, alive, strict=True)] for name, value in of_members.items()}
         self._log.write(
             "epoch",
             epoch=step // steps,
             seeds=numbers.tolist(),
             alive=alive.tolist(),
-            metrics=means,
+            metrics=metrics,
             seconds=seconds,
             compiles=self._compiling,  # the first epoch of a process
             images_per_second=images / seconds,
             waited_for_data_seconds=self._waited,
             peak_memory_bytes=peak_memory_bytes(),
         )
-        shown = "  ".join(f"{name} {np.mean([v for v in values if v is not None] or [np.nan]):.3f}" for name, values in means.items())
-        self._log._console.print(f"epoch {step // steps:3d}/{self._cfg.epochs}  {shown}  {images / seconds:,.0f} img/s")
+        shown = "  ".join(f"{name} {curves.mean(values):.3f}" for name, values in metrics.items())
+        left = (self._cfg.epochs - step // steps) * seconds * steps / (step - self._step)
+        remaining = f"  {datetime.timedelta(seconds=round(left))} left" if left else ""
+        self._log._console.print(f"epoch {step // steps:3d}/{self._cfg.epochs}  {shown}  {images / seconds:,.0f} img/s{remaining}")
+        for sink in self.sinks:
+            sink.write(step // steps, metrics)
         for i in np.flatnonzero(~alive & (died >= step - steps)):  # in this epoch
             self._log.write("diverged", seed=int(numbers[i]), step=int(died[i]))
-            self._log.say(f"{self._member(i)} became non-finite after step {died[i]}: frozen and marked; the others go on")
+            self._log.say(f"{self.member(i)} became non-finite after step {died[i]}: frozen and marked; the others go on")
         if self._program.images is not None:
             for name, reason in sorted(self._program.images.skipped.items()):
                 if name not in self._unreadable:
@@ -186,10 +208,10 @@ class Record:
                     self._log.write("unreadable", image=name, reason=reason)
                     self._log.say(f"image {name} cannot be read ({reason}) and is skipped: {len(self._unreadable)} so far")
         self._compiling = False
-        self._begin(step)
+        self._begin(step, ended)
         return alive
 
-    def _member(self, i: int) -> str:
+    def member(self, i: int) -> str:
         """What a member of the array is called: seed 3 of lr=0.1; network 3 of LfF: bias models."""
         number, point = self._program.seeds.numbers[i], self._points[i // self._cfg.seeds].name
         first = number >= rng.FIRST_OF_STAGES

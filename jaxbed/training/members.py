@@ -10,12 +10,13 @@ What changes the compiled program (width, batch size, method) cannot be swept: s
 import ast
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxbed import config
+from jaxbed import config, parallel
 from jaxbed.config import Train
 from jaxbed.data.source import Source
 
@@ -114,3 +115,11 @@ def hparams(points: list[GridPoint], known: set[str], seeds: int) -> dict[str, n
     if strange:
         raise ValueError(f"grid: {', '.join(strange)} is compiled into the step; in one array can vary {', '.join(sorted(known))}")
     return {name: np.repeat(np.float32([v.hparams[name] for v in points]), seeds) for name in points[0].hparams}
+
+
+def seeds_of_point(cfg: Train, whole: parallel.Seeds) -> parallel.Seeds:
+    """The seeds of one grid point, laid over the same devices as all."""
+    if whole.size == cfg.seeds:
+        return whole
+    mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
+    return parallel.Seeds(cfg.seeds, cfg.first_seed, mesh)

@@ -9,12 +9,13 @@ import numpy as np
 from jaxbed import config, parallel
 from jaxbed.config import Train
 from jaxbed.data.source import Source
-from jaxbed.evaluation import evaluate, pools
+from jaxbed.evaluation import pools
 from jaxbed.method import Method
 from jaxbed.stages import Outputs
 from jaxbed.system import files
 from jaxbed.training import lock, plan, train
 from jaxbed.training.log import Log
+from jaxbed.training.members import seeds_of_point
 from jaxbed.training.plan import Job
 from jaxbed.training.program import assemble, snapshot
 from jaxbed.training.train import Given
@@ -81,10 +82,10 @@ def outputs(job: Job, given: Given, log: Log) -> dict[str, np.ndarray]:
     if not np.asarray(weights["alive"]).all():
         cure = f"lower optim.lr (now {job.cfg.optim.lr}), delete {job.folder} and start again"
         raise ValueError(f"{job.cfg.name}: a network became non-finite: {cure}")
-    parts, seeds = [], evaluate.of_variant(job.cfg, whole.seeds)
+    parts, seeds = [], seeds_of_point(job.cfg, whole.seeds)
     for i, point in enumerate(job.points):
-        of_variant = slice(i * job.cfg.seeds, (i + 1) * job.cfg.seeds)
-        placed = seeds.place(jax.tree.map(lambda x, s=of_variant: x[s], weights), "seed")
+        of_point = slice(i * job.cfg.seeds, (i + 1) * job.cfg.seeds)
+        placed = seeds.place(jax.tree.map(lambda x, s=of_point: x[s], weights), "seed")
         parts.append(_outputs(seeds, point.source, whole.method, job.stage.outputs, placed, job.cfg.eval.batch_size))
     return jax.tree.map(lambda *each: np.concatenate(each).reshape(-1, job.stage.networks, *each[0].shape[1:]), *parts)
 

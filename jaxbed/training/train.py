@@ -17,6 +17,7 @@ from jaxbed import config, parallel
 from jaxbed.data import source as sources
 from jaxbed.data import stream
 from jaxbed.data.split import Split
+from jaxbed.evaluation.validation import Validation
 from jaxbed.system import files
 from jaxbed.training import checkpoint, pretrained
 from jaxbed.training.log import Log, Record
@@ -61,6 +62,7 @@ def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log
     if lost:
         raise ValueError(f"{epochs.folder} has lost epochs {lost} and cannot make them again: delete {epochs.folder.parent} to start over")
 
+    validation = Validation(cfg, points, program.method, program.seeds) if cfg.eval.while_training else None
     with Interrupt() as interrupt, log.training(cfg, points, program, step) as record:
         alive, saved_at = np.asarray(run.alive), time.monotonic()
         looked_at = saved_at
@@ -71,9 +73,10 @@ def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log
             step += feed.row.shape[1]
             record.progress(step)
             if ended:  # only now, when the device has its next work already
-                alive, ended = finish(ended, record, epochs, steps), None
+                alive, ended = finish(ended, record, epochs, steps, validation), None
             if step % steps == 0:
-                ended = step, copy((snapshot(run), run.sums, run.state.step))
+                content, sums, seed_steps = copy((snapshot(run), run.sums, run.state.step))
+                ended = Ended(step, content, sums, seed_steps, validation.answers(content) if validation else [])
                 run = run.replace(sums=jax.tree.map(jnp.zeros_like, run.sums))
             if time.monotonic() > looked_at + LOOK_SECONDS:
                 log.check()
@@ -81,7 +84,7 @@ def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log
             stop = interrupt.signal  # read once: what comes later is for the next step
             if stop or step == total or due(cfg, saved_at, step % steps == 0):
                 if ended:
-                    alive, ended = finish(ended, record, epochs, steps), None
+                    alive, ended = finish(ended, record, epochs, steps, validation), None
                 epochs.wait()  # so that no state is resumed from whose epochs are not all on disk
                 resume.save(step, run)
                 saved_at = time.monotonic()
@@ -141,11 +144,21 @@ def copy(tree: PyTree) -> PyTree:
     return jax.tree.map(jnp.copy, tree)
 
 
-def finish(ended: tuple, record: Record, epochs: checkpoint.Store, steps: int) -> np.ndarray:
-    """Logs and saves the epoch that ended at a step: (step, copies of its snapshot, sums and seeds' steps). Returns which seeds live."""
-    step, (content, sums, seed_steps) = ended
-    alive = record.epoch(step, content["alive"], sums, seed_steps)  # waits for the device
-    epochs.save(step // steps, content)
+class Ended(NamedTuple):
+    """The end of an epoch, of which the device may still be computing: copies, for what comes next overwrites the run."""
+
+    step: int
+    content: dict  # of its checkpoint
+    sums: dict[str, jax.Array]  # of metrics
+    seed_steps: jax.Array  # [S]: where a seed that died stopped
+    answers: list  # to the validation images
+
+
+def finish(ended: Ended, record: Record, epochs: checkpoint.Store, steps: int, validation: Validation | None) -> np.ndarray:
+    """Logs and saves an epoch that has ended. Returns which seeds live."""
+    accuracies = functools.partial(validation.accuracies, ended.answers) if validation else dict
+    alive = record.epoch(ended.step, ended.content["alive"], ended.sums, ended.seed_steps, accuracies)  # waits for the device
+    epochs.save(ended.step // steps, ended.content)
     return alive
 
 
