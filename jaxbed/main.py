@@ -30,7 +30,8 @@ def main(words: list[str]) -> int:
 def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
     from jaxbed import config, parallel
-    from jaxbed.evaluation import evaluate
+    from jaxbed.data.source import require_bias
+    from jaxbed.evaluation import evaluate, metrics
     from jaxbed.training import lock, throwaway, train, variants
     from jaxbed.training.log import Log
     from jaxbed.tuning import launch
@@ -38,6 +39,8 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     parallel.keep_compilations()
     config.check(cfg)
     found = variants.open_all(cfg)
+    for variant in found:
+        require_bias(variant.cfg.name, variant.cfg.method.reads_bias, variant.source)
     train.check(found)
     parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(found), cfg.batch_size).check_batch(cfg.batch_size)
     for variant in found:
@@ -53,7 +56,9 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
         log.say(f"stopped by signal {status}; the same command goes on from here")
         return 128 + status
     if all(split.role == "val" for split in evaluate.chosen(cfg, found[0].source).values()):
-        log.say("only validation images were evaluated: no scores to compare")
+        for variant in found:
+            log.say(f"{variant.name} {metrics.validation(workdir / variant.name)}".strip())
+        log.say("only validation images were evaluated, which also select epochs: no scores to compare. Name a test or OOD set for them")
         return 0
     from jaxbed.stats import main as statistics
 

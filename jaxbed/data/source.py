@@ -37,7 +37,7 @@ class Source:
     scale turns uint8 images [B, H, W, C] into the network's float input, on the device; so does augment, given a key, in training
     alone. Without augment, training sees what scale gives.
     facts are written beside every result: what was done to the pixels, the bias ratio, counts. cue_name says what the second cue
-    is (texture, colour); empty where there is none.
+    is (texture, colour); empty where there is none. notes are what the log says of the images besides their counts.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Source:
     cue_name: str = ""
     augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     parts: tuple[Part, ...] = ()  # of the training set, in its order, where batches hold fixed shares of them
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.parts and sum(part.size for part in self.parts) != len(self.train.label):
@@ -72,6 +73,17 @@ def check(name: str, split: Split, classes: int) -> None:
     for field, array, least in (("label", split.label, 0), ("cue", split.cue, -1)):
         if array.min() < least or array.max() >= classes:
             raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
+
+
+def require_bias(name: str, reads_bias: bool | str, source: Source) -> None:
+    """Raises ValueError where a method that reads the bias, see `jaxbed.method`, would be trained on images of which it is unknown."""
+    unknown = int((source.train.cue < 0).sum())
+    if reads_bias and unknown:
+        raise ValueError(
+            f"{name} needs the bias of every training image, and {unknown} of the {len(source.train.cue)} of {source.name} have none. "
+            "For your own images, give it in the column bias of data.table; else take a method that needs none, or "
+            "--config.method.groups=classes where it has groups"
+        )
 
 
 def one_colour(split: Split) -> tuple[list[str], int]:
