@@ -40,7 +40,7 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     config.check(cfg)
     found = variants.open_all(cfg)
     for variant in found:
-        require_bias(variant.cfg.name, variant.cfg.method.reads_bias, variant.source)
+        require_bias(variant.cfg.name, variant.cfg.method, variant.source)
     train.check(found)
     parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(found), cfg.batch_size).check_batch(cfg.batch_size)
     for variant in found:

@@ -71,17 +71,18 @@ class Config:
         """Raises FileNotFoundError or ValueError, which name the setting, the file or the line, and the cure."""
         values.check(self, "data")
         places = _places(self)
-        listed, votes, notes = _tabled(self, places) if self.table else ({"train": _foldered(self, "train", self.train)}, {}, [])
+        listed, notes = _tabled(self, places) if self.table else ({"train": _foldered(self, "train", self.train)}, [])
         for name, place in places.items():
-            if name in listed:
-                raise ValueError(f"{_field(name)} = {place}: {self.table} lists images of a set {name} too: name it in one of the two")
+            if alike := [other for other in listed if names.key(other) == names.key(name)]:
+                raise ValueError(f"{_field(name)} = {place}: {self.table} lists images of a set {alike[0]} too: name it in one of the two")
             listed[name] = _foldered(self, name, place)
         classes = listed["train"].classes
-        _check_classes(listed)
+        notes += _check_classes(listed)
         splits = {name: _read(self, name, one, classes) for name, one in listed.items()}
         lost = {f"{name}/{image}" for name, one in listed.items() for image in set(one.images.names) - set(splits[name].name)}
-        if empty := [name for i, name in enumerate(classes) if i not in splits["train"].label]:
-            raise ValueError(f"no training image of class {empty[0]!r} is there and can be read: restore them, or remove the class")
+        if len(empty := np.setdiff1d(np.arange(len(classes)), splits["train"].label)):
+            first = classes[empty[0]]
+            raise ValueError(f"no training image of class {first!r} is there and can be read: restore them, or remove the class")
         if "val" not in splits:
             splits["train"], splits["val"], note = _hold_out(self, splits["train"])
             notes.append(note)
@@ -94,12 +95,7 @@ class Config:
             train=train,
             sets={name: EvaluationSet(split, ROLES.get(name, "ood")) for name, split in others.items()},
             scale=augment.make_evaluation(self.augment, shape),
-            facts={
-                "size_px": self.size_px,
-                "training_set": _digest(train),
-                "unreadable": sorted(lost),
-                **({"bias_votes": votes} if votes else {}),
-            },
+            facts={"size_px": self.size_px, "training_set": _digest(train), "unreadable": sorted(lost)},
             cue_name="bias",
             augment=augment.make(self.augment, shape),
             notes=(card({"train": train, **others}, classes), *notes),
@@ -128,7 +124,7 @@ def _places(cfg: Config) -> dict[str, str]:
     there = {"train": os.path.realpath(cfg.train)}
     for name, place in places.items():
         path = os.path.realpath(place)
-        for other, known in there.items() if not place.startswith("tfds:") else ():
+        for other, known in there.items():
             if path == known:
                 trouble = "its images are trained on" if other == "train" else "one set cannot have two purposes"
                 raise ValueError(f"{_field(name)} = {place} is also {_field(other)}: {trouble}. Name another folder, or leave it out")
@@ -151,7 +147,7 @@ def _foldered(cfg: Config, name: str, place: str) -> Listed:
             table = ", or list them in a table, --config.data.table=TABLE.csv" if name == "train" else ""
             raise ValueError(f"{field} has no sub-folders: put the images of each class into a sub-folder of its own{table}")
     elif not folder.exists() and not place.startswith("tfds:"):
-        raise FileNotFoundError(f"{field} is no folder here ({pathlib.Path.cwd()}): name a folder with one sub-folder per class")
+        raise FileNotFoundError(_absent(field, place, "name a folder with one sub-folder per class"))
     try:
         found = pictures.open_place(place, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads)
     except (ValueError, FileNotFoundError) as error:
@@ -159,11 +155,17 @@ def _foldered(cfg: Config, name: str, place: str) -> Listed:
     return Listed(field, found.images, found.labels, found.classes, np.full(len(found.labels), ""))
 
 
-def _tabled(cfg: Config, places: dict[str, str]) -> tuple[dict[str, Listed], dict[str, str], list[str]]:
-    """The sets that the table lists, the votes of its bias, and what the log should say of it."""
+def _absent(field: str, place: str, cure: str) -> str:
+    """The message for a folder that is not there. Shells leave a ~ behind an equals sign as it is."""
+    home = ", with its full path in place of ~" if place.startswith("~") else ""
+    return f"{field} is no folder here ({pathlib.Path.cwd()}): {cure}{home}"
+
+
+def _tabled(cfg: Config, places: dict[str, str]) -> tuple[dict[str, Listed], list[str]]:
+    """The sets that the table lists, and what the log should say of it."""
     path, folder = pathlib.Path(cfg.table), pathlib.Path(cfg.train)
     if not folder.is_dir():
-        raise FileNotFoundError(f"data.train = {cfg.train} is no folder here ({pathlib.Path.cwd()}): name the one that the files are in")
+        raise FileNotFoundError(_absent(f"data.train = {cfg.train}", cfg.train, "name the one that the files of the table are in"))
     rows, notes = folder_table.read(path, folder)
     classes = tuple(sorted({row.label for row in rows if row.split == "train"}))
     if not classes:
@@ -187,22 +189,21 @@ def _tabled(cfg: Config, places: dict[str, str]) -> tuple[dict[str, Listed], dic
             tuple(labels),
             np.array([votes.get(row.bias, "") for row in own]),
         )
-    return listed, votes, notes + said
+    return listed, notes + said
 
 
-def _check_classes(listed: dict[str, Listed]) -> None:
-    """Raises ValueError for a set that has other classes than the training set, and for classes that could be confused."""
+def _check_classes(listed: dict[str, Listed]) -> list[str]:
+    """Raises ValueError for a set that has other classes than the training set; returns what the log should say of their names."""
     wanted = listed["train"].classes
-    known: dict[str, str] = {}
-    for name in wanted:
-        if (other := known.setdefault(names.key(name), name)) != name:
-            raise ValueError(f"{listed['train'].origin} has the classes {other!r} and {name!r}: give them one spelling, or other names")
     for name, (origin, _, _, classes, _) in listed.items():
         if strange := [each for each in classes if each not in wanted]:
             raise ValueError(f"{origin} has the class {strange[0]!r}, which the training set lacks: it has {shown(wanted, 10)}")
         if name in ROLES and (missing := [each for each in wanted if each not in classes]):
             cure = "A set with some of the classes may be an OOD set"
             raise ValueError(f"{origin} lacks the class {missing[0]!r}: it must have those of the training set. {cure}")
+    known: dict[str, str] = {}
+    pairs = [(other, name) for name in wanted if (other := known.setdefault(names.key(name), name)) != name]
+    return [f"the classes {other!r} and {name!r} differ only in their spelling: are they one?" for other, name in pairs]
 
 
 def _read(cfg: Config, name: str, listed: Listed, classes: tuple[str, ...]) -> Split:
@@ -251,9 +252,9 @@ def _pixels(image: np.ndarray) -> bytes:
 
 
 def _digest(split: Split) -> str:
-    """Of which images are trained on: statistics compare it between runs."""
+    """Of the names and labels that are trained on: statistics compare it between runs."""
     found = hashlib.sha256("\n".join(split.name).encode())
-    found.update(np.stack([split.label, split.cue]).tobytes())
+    found.update(split.label.tobytes())
     return found.hexdigest()[:16]
 
 

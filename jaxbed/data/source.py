@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -75,14 +75,15 @@ def check(name: str, split: Split, classes: int) -> None:
             raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
 
 
-def require_bias(name: str, reads_bias: bool | str, source: Source) -> None:
+def require_bias(name: str, method: Any, source: Source) -> None:
     """Raises ValueError where a method that reads the bias, see `jaxbed.method`, would be trained on images of which it is unknown."""
     unknown = int((source.train.cue < 0).sum())
-    if reads_bias and unknown:
+    if method.reads_bias and unknown:
+        cure = "take a method that does not read it, or give it (of your own images, in the column bias of data.table)"
+        if hasattr(method, "groups") and not dataclasses.replace(method, groups="classes").reads_bias:
+            cure = f"set --config.method.groups=classes, {cure}"
         raise ValueError(
-            f"{name} needs the bias of every training image, and {unknown} of the {len(source.train.cue)} of {source.name} have none. "
-            "For your own images, give it in the column bias of data.table; else take a method that needs none, or "
-            "--config.method.groups=classes where it has groups"
+            f"{name} needs the bias of all {len(source.train.cue)} training images, and {source.name} lacks it for {unknown}: {cure}"
         )
 
 
