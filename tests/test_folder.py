@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data_prep import pictures as to_records
 from jaxbed import main
 from jaxbed.data import folder
 from jaxbed.data.source import Source, cells
@@ -409,3 +410,15 @@ def test_columns_that_are_not_used_are_reported(root, tmp_path):
     rows = "".join(f"{i},train/{label}/{i}.png,{label}\n" for label in ("cow", "camel") for i in range(4))
     source = tabled(root, tmp_path, "id,file,label\n" + rows)
     assert any(note.endswith("own.csv: columns that are not used: id") for note in source.notes)
+
+
+# Records
+
+
+def test_records_take_the_place_of_folders(root, tmp_path):
+    options = ("--format", "uint8", "--side-px", "8", "--parts", "1", "--workers", "1")
+    assert to_records.main([str(root / "test"), str(tmp_path / "test"), *options]) == 0
+    source = opened(train=root / "train", test=tmp_path / "test")
+    plain = opened(train=root / "train", test=root / "test").sets["test"].split
+    for stored, expected in zip(source.sets["test"].split, plain, strict=True):
+        np.testing.assert_array_equal(stored, expected)
