@@ -400,6 +400,18 @@ def test_tables_and_folders_that_contradict_each_other_are_refused(root, tmp_pat
         opened(train=tmp_path / "nowhere", table=root / "table.csv")
 
 
+def test_a_table_may_list_links(root, tmp_path):
+    for label in ("cow", "camel"):
+        for i in range(4):
+            (tmp_path / f"{label}{i}.png").symlink_to(root / "train" / label / f"{i}.png")
+    rows = "".join(f"{label}{i}.png,{label}\n" for label in ("cow", "camel") for i in range(4))
+    source = tabled(tmp_path, tmp_path, "file,label\n" + rows)
+    assert sorted([*source.train.name, *source.sets["val"].split.name])[0] == "camel0.png" and len(source.train.name) == 6
+    (tmp_path / "again.png").symlink_to(root / "train" / "cow" / "2.png")
+    with pytest.raises(ValueError, match=r"own\.csv lists 1 images twice: again\.png \(lines 4 and 10\)"):
+        tabled(tmp_path, tmp_path, "file,label\n" + rows + "again.png,cow\n")
+
+
 def test_classes_that_differ_only_in_spelling_are_reported(root, tmp_path):
     rows = "".join(f"train/{own}/{i}.png,{label}\n" for own, label in (("cow", "a"), ("camel", "A")) for i in range(4))
     source = tabled(root, tmp_path, "file,label\n" + rows)

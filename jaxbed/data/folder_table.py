@@ -50,7 +50,7 @@ def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]
     """
     if not path.is_file():
         raise FileNotFoundError(f"data.table = {str(path)!r} is no file: name a CSV file, --config.data.table=TABLE.csv; {COLUMNS}")
-    rows, notes, seen, twice, above = [], [], {}, [], os.path.realpath(folder)
+    rows, notes, seen, twice = [], [], {}, []
     for line, row in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
         if not seen:
             notes += _unused(path, list(row))
@@ -60,13 +60,14 @@ def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]
                 raise ValueError(f"{path}, line {line}: {name} is empty: every row names {name}")
         if fault := split_fault(found.split):
             raise ValueError(f"{path}, line {line}: split = {found.split!r} {fault}")
-        file = os.path.realpath(folder / found.file.replace("\\", "/"))  # which may be written in several ways
-        if not file.startswith(os.path.join(above, "")):
+        name = os.path.normpath(found.file.replace("\\", "/"))
+        if os.path.isabs(name) or name.startswith(os.pardir):
             raise ValueError(f"{path}, line {line}: file = {found.file!r} is not in {folder}: files are given relative to data.train")
+        file = os.path.realpath(folder / name)  # also where links lead to one image
         if file in seen:
             twice.append(f"{found.file} (lines {seen[file]} and {line})")
         seen[file] = line
-        rows.append(found._replace(file=os.path.normpath(found.file.replace("\\", "/")).replace(os.sep, "/")))
+        rows.append(found._replace(file=name.replace(os.sep, "/")))
     if twice:
         cure = "An image belongs to one set, once: delete the other rows"
         raise ValueError(f"{path} lists {len(twice)} images twice: {shown(twice)}. {cure}")
