@@ -30,7 +30,7 @@ def main(words: list[str]) -> int:
 def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
     from jaxbed import config, parallel
-    from jaxbed.evaluation import evaluate
+    from jaxbed.evaluation import evaluate, metrics
     from jaxbed.training import curves, lock, plan, staged
     from jaxbed.training.log import Log
     from jaxbed.tuning import launch
@@ -55,7 +55,9 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
         log.say(f"stopped by signal {status}; the same command goes on from here")
         return 128 + status
     if all(split.role == "val" for split in evaluate.chosen(last, points[0].source).values()):
-        log.say("only validation images were evaluated: no scores to compare")
+        for point in points:
+            log.say(f"{point.name} {metrics.validation(workdir / point.name)}".strip())
+        log.say("only validation images were evaluated, which also select epochs: no scores to compare. Name a test or OOD set for them")
         return 0
     from jaxbed.stats import main as statistics
 

@@ -16,7 +16,7 @@ import tiny
 from PIL import Image
 
 from jaxbed import command_line, config, parallel, values
-from jaxbed.data import bar, bffhq, biased_pictures, colored_mnist, corrupted_cifar10, held_out, imagenet, noise, shapes, waterbirds
+from jaxbed.data import bar, bffhq, biased_pictures, colored_mnist, corrupted_cifar10, folder, held_out, imagenet, noise, shapes, waterbirds
 from jaxbed.evaluation import decision_rules
 from jaxbed.methods import lff
 from jaxbed.models import efficientnet, mlp, simple_conv, style_network
@@ -26,7 +26,7 @@ from jaxbed.training import log, members, rng
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in OWN_DATA)
-COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar"}  # whose networks other settings have too
+COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar", "folder"}  # whose networks other settings have too
 LARGE = ("imagenet", "imagenet_biasbed", "noise")  # have the large network
 ALWAYS = {
     **dict.fromkeys(LARGE, ("erm",)),
@@ -86,6 +86,8 @@ def small_source(cfg: config.Train, monkeypatch, pictures):
         image, label = np.zeros((200, 32, 32, 3), np.uint8), np.arange(200) % 10
         monkeypatch.setattr(corrupted_cifar10, "read_cifar", lambda folder: [image, label, image, label])
         return dataclasses.replace(cfg.data, dir=str(pictures)).open()
+    if isinstance(cfg.data, folder.Config):
+        return dataclasses.replace(cfg.data, train=str(pictures), size_px=64).open()
     if isinstance(cfg.data, biased_pictures.Config):
         return biased_source(cfg.data, pictures)
     if isinstance(cfg.data, shapes.Config):

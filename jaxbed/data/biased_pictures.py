@@ -24,9 +24,8 @@ import numpy as np
 
 from jaxbed.data import augment, decode, pictures, records, tables
 from jaxbed.data.augment import Config as Augment
-from jaxbed.data.held_out import pick
 from jaxbed.data.source import EvaluationSet, Source
-from jaxbed.data.split import Split
+from jaxbed.data.split import Split, in_memory
 from jaxbed.data.stream import Corrupt, Images
 from jaxbed.values import Count, NotNegative, OneOf, Whole
 
@@ -191,12 +190,7 @@ def _read(cfg: Config, root: pathlib.Path, rows: Listed, evaluated: bool) -> Spl
         corrupt=cfg.corrupt,
         threads=cfg.threads,
     )
-    if images.nbytes > cfg.resident_gib * 2**30:
-        split = Split(images, rows.label, rows.cue, rows.name)  # of training images, the next takes the place of one that cannot be read
-        return pick(split, images.readable()) if evaluated and cfg.corrupt == "skip" else split
-    loaded, taken = images.load()
-    own = taken == np.arange(len(taken))  # the others stand in for what was skipped
-    return Split(loaded[own], rows.label[own], rows.cue[own], rows.name[own])
+    return in_memory(Split(images, rows.label, rows.cue, rows.name), cfg.resident_gib, evaluated)
 
 
 def stretch(content: bytes, side_px: int) -> np.ndarray:

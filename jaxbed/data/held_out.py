@@ -10,8 +10,7 @@ import numpy as np
 
 from jaxbed import values
 from jaxbed.data.source import Source
-from jaxbed.data.split import Split
-from jaxbed.data.stream import Images
+from jaxbed.data.split import Split, pick
 from jaxbed.values import Range, Whole
 
 
@@ -45,14 +44,3 @@ def divide(split: Split, share: float, seed: int) -> np.ndarray:
         rows = rng.permutation(np.flatnonzero((split.label == cell[0]) & (split.cue == cell[1])))
         chosen[rows[: max(round(share * len(rows)), 1)]] = True
     return chosen
-
-
-def pick(split: Split, rows: np.ndarray) -> Split:
-    """Some images of a split, read when they are asked for where the split's are."""
-    image = split.image
-    if isinstance(image, Images):
-        read = image.read
-        image = dataclasses.replace(image, read=lambda row: read(int(rows[row])), names=image.names[rows], skipped={})
-    else:
-        image = image[rows]
-    return Split(image, split.label[rows], split.cue[rows], split.name[rows])

@@ -28,7 +28,7 @@ from jaxbed.data import augment, imagenet_classes, pictures
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.pictures import Pictures, Size
 from jaxbed.data.source import EvaluationSet, Part, Source
-from jaxbed.data.split import Split
+from jaxbed.data.split import Split, in_memory
 from jaxbed.data.stream import Corrupt, Images
 from jaxbed.evaluation import decision_rules
 from jaxbed.values import Count, NotNegative, Positive, Whole
@@ -222,12 +222,8 @@ def _sixteen(cfg: Config) -> dict[str, EvaluationSet]:
 
 def _split(cfg: Config, found: Pictures) -> Split:
     """In memory if small. What could not be read is left out there; a stream finds out later."""
-    images, labels, names = found.images, found.labels, found.images.names
-    if images.nbytes <= cfg.resident_gib * 2**30:
-        loaded, rows = images.load()
-        own = rows == np.arange(len(rows))  # the others stand in for what was skipped
-        images, labels, names = loaded[own], labels[own], names[own]
-    return Split(images, labels, np.full(len(labels), -1, np.int32), names)
+    none = np.full(len(found.labels), -1, np.int32)
+    return in_memory(Split(found.images, found.labels, none, found.images.names), cfg.resident_gib, False)
 
 
 def textures(names: np.ndarray) -> np.ndarray:

@@ -55,7 +55,7 @@ def open_place(place: str, size: Size, corrupt: str = "fail", threads: int = 0) 
         names, labels, classes, content = found.names, found.labels, found.classes, found.source.__getitem__
     else:
         names, labels, classes, content = open_bytes(place)
-    return Pictures(_decoded(content, names, size, corrupt, threads), labels, classes)
+    return Pictures(decoded(content, names, size, corrupt, threads), labels, classes)
 
 
 def open_bytes(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
@@ -77,7 +77,7 @@ def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], 
             labels.append(classes.index(class_of(pathlib.PurePath(name).name)))
         except (IndexError, ValueError):
             raise ValueError(f"{folder / name}: its name tells none of the classes {', '.join(classes)}") from None
-    return Pictures(_decoded(files(folder, names), names, size, "fail", threads), np.array(labels, np.int32), classes)
+    return Pictures(decoded(files(folder, names), names, size, "fail", threads), np.array(labels, np.int32), classes)
 
 
 def subset(whole: Pictures, rows: np.ndarray) -> Pictures:
@@ -102,7 +102,9 @@ def files(folder: pathlib.Path, names: np.ndarray) -> Callable[[int], bytes]:
     return lambda row: (folder / str(names[row])).read_bytes()
 
 
-def _decoded(content: Callable[[int], bytes], names: np.ndarray, size: Size, corrupt: str, threads: int) -> Images:
+def decoded(content: Callable[[int], bytes], names: np.ndarray, size: Size, corrupt: str, threads: int) -> Images:
+    """The images of files or records, row -> bytes, decoded to squares."""
+
     def read(row: int) -> np.ndarray:
         return decode.square(content(row), size.side_px, size.resize_px, size.way)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -37,7 +37,7 @@ class Source:
     scale turns uint8 images [B, H, W, C] into the network's float input, on the device; so does augment, given a key, in training
     alone. Without augment, training sees what scale gives.
     facts are written beside every result: what was done to the pixels, the bias ratio, counts. cue_name says what the second cue
-    is (texture, colour); empty where there is none.
+    is (texture, colour); empty where there is none. notes are what the log says of the images besides their counts.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Source:
     cue_name: str = ""
     augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     parts: tuple[Part, ...] = ()  # of the training set, in its order, where batches hold fixed shares of them
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.parts and sum(part.size for part in self.parts) != len(self.train.label):
@@ -72,6 +73,16 @@ def check(name: str, split: Split, classes: int) -> None:
     for field, array, least in (("label", split.label, 0), ("cue", split.cue, -1)):
         if array.min() < least or array.max() >= classes:
             raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
+
+
+def require_bias(name: str, method: Any, source: Source) -> None:
+    """Raises ValueError where a method that reads the bias, see `jaxbed.method`, lacks it: of all images, or of one that a group needs."""
+    unknown, images, grouped = int((source.train.cue < 0).sum()), len(source.train.cue), hasattr(method, "groups")
+    if method.reads_bias and (unknown == images or (grouped and unknown)):
+        cure = "take a method that does not read it, or give it (of your own images, in the column bias of data.table)"
+        if grouped and not dataclasses.replace(method, groups="classes").reads_bias:
+            cure = f"set --config.method.groups=classes, {cure}"
+        raise ValueError(f"{name} needs the bias of the training images, and {source.name} lacks it for {unknown} of {images}: {cure}")
 
 
 def one_colour(split: Split) -> tuple[list[str], int]:

@@ -5,10 +5,12 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 
-def rows(path: pathlib.Path, needed: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def rows(
+    path: pathlib.Path, needed: Sequence[str], optional: Sequence[str] = (), cure: str = "it is another table, or is damaged"
+) -> Iterator[tuple[int, dict[str, str]]]:
     """(line, row) of a CSV file, also as spreadsheets save it: a byte-order mark, a first line "sep=;", semicolons or tabs, empty rows.
 
-    Raises ValueError, which names what is wrong and the line.
+    Raises ValueError, which names what is wrong and the line; `cure` is what it says where a needed column is missing.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -26,8 +28,8 @@ def rows(path: pathlib.Path, needed: Sequence[str]) -> Iterator[tuple[int, dict[
         raise ValueError(f"{path}, line {1 + skipped}: {error}. Is a quotation mark never closed?") from None
     shown = f"its header {header[:80]!r}"
     if missing := [name for name in needed if name not in columns]:
-        raise ValueError(f"{path} has no column {', '.join(missing)} in {shown}: it is another table, or is damaged")
-    if twice := [name for name in needed if columns.count(name) > 1]:
+        raise ValueError(f"{path} has no column {', '.join(missing)} in {shown}: {cure}")
+    if twice := [name for name in (*needed, *optional) if columns.count(name) > 1]:
         raise ValueError(f"{path} has column {twice[0]} more than once in {shown}: delete the one that is not meant")
     try:
         for fields in reader:

@@ -138,6 +138,18 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     return frame[frame["value"].notna()].reset_index(drop=True)  # shape bias, where no answer names shape or texture
 
 
+def validation(workdir: pathlib.Path | str) -> str:
+    """Scores of the validation sets after the last epoch, in words: mean over the seeds that stayed finite, least and most of them."""
+    frame = scores(workdir)
+    last = frame[(frame["role"] == "val") & (frame["status"] == "ok") & (frame["epoch"] == frame["epoch"].max())]
+    found = []
+    for (dataset, metric), values in last.groupby(["dataset", "metric"], sort=False)["value"]:
+        if metric in ("accuracy", "aligned", "conflicting"):
+            low, mean, high = (100 * value for value in (values.min(), values.mean(), values.max()))
+            found.append(f"{dataset} {metric} {mean:.1f} % ({low:.1f} to {high:.1f}, {len(values)} seeds)")
+    return f"after epoch {frame['epoch'].max()}: {', '.join(found) or 'no seed is finite'}"
+
+
 def answers(folder: pathlib.Path) -> list[pathlib.Path]:
     """The files of a set's answers, EPOCH.npz, in the order of epochs; not what synchronisation and file systems leave beside them."""
     found = [path for path in folder.glob("*.npz") if re.fullmatch(r"0|[1-9][0-9]*", path.stem) and path.is_file()]

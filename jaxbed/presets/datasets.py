@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxbed import config
 from jaxbed.config import Train
-from jaxbed.data import augment, bar, bffhq, colored_mnist, corrupted_cifar10, imagenet, noise, shapes, waterbirds
+from jaxbed.data import augment, bar, bffhq, colored_mnist, corrupted_cifar10, folder, imagenet, noise, shapes, waterbirds
 from jaxbed.models import mlp, resnet
 from jaxbed.optim import Optim
 from jaxbed.presets import published
@@ -138,6 +138,24 @@ def _imagenet_biasbed(name: str, method: Any) -> Train:
     return dataclasses.replace(cfg, data=data, optim=dataclasses.replace(cfg.optim, lr=0.2), seeds=10)
 
 
+def _folder(name: str, method: Any) -> Train:
+    """Images of the user's own: ResNet-18 from scratch at 128 px, padded crop and flip. A choice of ours to start from, not published.
+
+    Name the images, --config.data.train=DIR (see jaxbed/data/folder.py). For weights to start from, --config.init_from=resnet18.pth with
+    --config.optim.lr=1e-4; for a CPU, --config.data.size_px=32 --config.net.depth=10 --config.net.width=16 --config.net.stem=half.
+    """
+    return Train(
+        name=name,
+        method=method,
+        net=resnet.Config(depth=18),
+        data=folder.Config(),
+        optim=Optim(rule="adam", lr=1e-3, schedule="cosine"),
+        epochs=30,
+        batch_size=64,
+        seeds=3,
+    )
+
+
 SETTINGS = {
     "shapes": _shapes,
     "colored_mnist": _colored_mnist,
@@ -148,6 +166,7 @@ SETTINGS = {
     "bar": _bar,
     "imagenet": _imagenet,
     "imagenet_biasbed": _imagenet_biasbed,
+    "folder": _folder,
     "noise": _noise,
 }
 

@@ -93,6 +93,8 @@ class Log:
             if lost := source.facts.get("unreadable"):
                 others = f" and {len(lost) - 3} others, which log.jsonl names" if len(lost) > 3 else ""
                 self.say(f"images that cannot be read and are left out: {', '.join(lost[:3])}{others}")
+            for note in source.notes:
+                self.say(note)
             for name, (split, role, _) in source.sets.items():
                 counts = [[*cell, n] for cell, n in cells(split).items()]
                 self.write("set", variant=point, name=name, role=role, images=len(split.label), cells=counts)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxbed import parallel
 from jaxbed.config import Train
-from jaxbed.data.source import Part, Source, Weighted, steps
+from jaxbed.data.source import Part, Source, Weighted, require_bias, steps
 from jaxbed.data.stream import Images
 from jaxbed.method import Info, Method, Sampling, State
 from jaxbed.training import rng
@@ -94,10 +94,9 @@ def make_method(cfg: Train, source: Source) -> tuple[Info, Method]:
     pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few ask
     info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), max(cfg.epochs, 1), pixel_range)
     method = cfg.method.make(info, cfg.net, cfg.optim)
-    if cfg.method.reads_bias and cfg.method.reads_bias != "agreement":
-        none = "none" if (source.train.cue < 0).all() else ""
-        if reason := source.facts.get("bias_label") or none:
-            raise ValueError(f"{cfg.name} needs the class of every image's bias, and {source.name} has {reason}. Take another method")
+    if cfg.method.reads_bias and cfg.method.reads_bias != "agreement" and (reason := source.facts.get("bias_label")):
+        raise ValueError(f"{cfg.name} needs the class of every image's bias, and {source.name} has {reason}. Take another method")
+    require_bias(cfg.name, cfg.method, source)
     return info, method
 
 

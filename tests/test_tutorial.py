@@ -1,0 +1,36 @@
+"""The tutorial on own images, run as it is written."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pandas as pd
+from commands import ROOT, options
+
+TEXT = (ROOT / "docs" / "tutorial.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def test_the_tutorial_runs_as_written(tmp_path):
+    for code in blocks("python"):
+        (tmp_path / re.match(r"# (\S+)\n", code)[1]).write_text(code)
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {"PATH": path, "XLA_FLAGS": "--xla_backend_optimization_level=0"}  # compiles faster
+    done = subprocess.run(**{**options(tmp_path, **environment), "args": ["bash", "-euc", "".join(blocks("bash"))]})
+    assert done.returncode == 0, done.stdout + done.stderr
+    table, card, result = blocks("text")
+    assert (tmp_path / "images" / "table.csv").read_text().startswith(table)
+    assert all(f"{line}\n" in done.stdout for line in card.splitlines())
+    scores = pd.read_csv(tmp_path / "report" / "scores.csv")
+    assert set(zip(scores["algorithm"], scores["dataset"], strict=True)) == {(a, d) for a in ("ERM", "Reweight") for d in ("test", "gray")}
+    assert (tmp_path / "report" / "report.html").is_file() and list((tmp_path / "report" / "figures").iterdir())
+    shown = done.stdout[done.stdout.rindex("Asked: ") :]
+    heads = [line for line in result.splitlines() if line.startswith(("Asked: ", "accuracy, ", "algorithm "))]
+    assert len(heads) == 3 and all(line in shown for line in heads)
+    for algorithm in ("ERM", "Reweight"):
+        assert re.search(rf"^{algorithm} +[\d.]+ ± [\d.]+\*? +[\d.]+ ± [\d.]+\*? +5$", shown, re.MULTILINE)
