@@ -4,10 +4,10 @@
     python data_prep/debias_sets.py waterbirds DIR   # waterbird_complete95_forest2water2, with metadata.csv
     python data_prep/debias_sets.py bar DIR          # the original, with train/ and test/
 
-Each writes DIR/metadata_<percent>pct.csv, one a ratio, which jaxbed.data reads: no picture is copied. All is drawn with --seed; a smaller
+Each writes DIR/metadata_<percent>pct.csv, one a ratio, which jaxbed.data reads: no image is copied. All is drawn with --seed; a smaller
 ratio's conflicting images are among a larger one's.
 
-bffhq       All pictures of the archive (equal files once), by label and bias: 500 a cell to test, then 18,000 to train and 2,000 to
+bffhq       All images of the archive (equal files once), by label and bias: 500 a cell to test, then 18,000 to train and 2,000 to
             validate, each half young and half old. Where an archive holds too few, --train asks for less at the same ratios.
 waterbirds  Only images are left out: conflicting ones below 5 %, aligned ones at 20 % (1,200 images remain), and of the published
             validation set, half of which conflicts, so many conflicting ones that it has the training set's ratio in each class. The
@@ -30,7 +30,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from jaxbed.data import bar as bar_set
-from jaxbed.data import biased_pictures
+from jaxbed.data import biased_images
 from jaxbed.system import ending, files
 
 COLUMNS = ("img_filename", "y", "split", "bias")
@@ -39,14 +39,14 @@ BFFHQ_TRAIN, BFFHQ_TEST = 18_000, 500  # the second of each cell
 BAR_ALIGNED = {"test": 280, "val": 168}
 BAR_CONFLICTING = {1: (13, 6), 5: (76, 7), 20: (333, 41)}  # percent: train, val
 BAR_TEST = 280
-Row = tuple[str, int, int, int]  # picture, label, split, bias
+Row = tuple[str, int, int, int]  # image, label, split, bias
 
 
 # BFFHQ
 
 
 def bffhq(folder: pathlib.Path, percents: Sequence[float], seed: int, train: int = BFFHQ_TRAIN) -> dict[float, list[Row]]:
-    """{percent: rows}. Raises ValueError where a cell has too few pictures."""
+    """{percent: rows}. Raises ValueError where a cell has too few images."""
     pool = _pool(folder)
     rng = np.random.default_rng(seed)
     drawn = {cell: rng.permutation(sorted(pool.get(cell, []))) for cell in ((y, b) for y in (0, 1) for b in (0, 1))}
@@ -59,7 +59,7 @@ def bffhq(folder: pathlib.Path, percents: Sequence[float], seed: int, train: int
             needed = first + cells[y == b, TRAIN]
             if len(names) < needed:
                 raise ValueError(
-                    f"{folder} has {len(names)} pictures of label {y} and bias {b}, and {percent:g} % conflicting in {train} "
+                    f"{folder} has {len(names)} images of label {y} and bias {b}, and {percent:g} % conflicting in {train} "
                     f"needs {needed}: take a smaller --train, or fewer --percents"
                 )
             parts = {TRAIN: names[first:needed], VAL: names[BFFHQ_TEST:][: cells[y == b, VAL]], TEST: names[:BFFHQ_TEST]}
@@ -69,7 +69,7 @@ def bffhq(folder: pathlib.Path, percents: Sequence[float], seed: int, train: int
 
 
 def _bffhq_sizes(percent: float, train: int) -> dict[tuple[bool, int], int]:
-    """{(aligned, split): pictures of each of two cells}; a ninth of the training set's size to validate."""
+    """{(aligned, split): images of each of two cells}; a ninth of the training set's size to validate."""
     sizes = {}
     for split, total in ((TRAIN, train), (VAL, round(train / 9))):
         conflicting = round(percent / 100 * total / 2)
@@ -78,18 +78,18 @@ def _bffhq_sizes(percent: float, train: int) -> dict[tuple[bool, int], int]:
 
 
 def _pool(folder: pathlib.Path) -> dict[tuple[int, int], list[str]]:
-    """{(label, bias): one name of each picture}. Ratios hold copies of one another's pictures, and number them as they like."""
-    places = [folder / f"{percent:g}pct" for percent in biased_pictures.PERCENTS]
+    """{(label, bias): one name of each image}. Ratios hold copies of one another's images, and number them as they like."""
+    places = [folder / f"{percent:g}pct" for percent in biased_images.PERCENTS]
     places = [place for place in (*places, *(folder / name for name in ("valid", "val", "test"))) if place.is_dir()]
-    found = sorted({path for place in places for path in biased_pictures.list_pictures(place)})
+    found = sorted({path for place in places for path in biased_images.list_images(place)})
     if not found:
         raise FileNotFoundError(
-            f"{folder} holds no pictures in folders 0.5pct, 1pct, 2pct, 5pct, valid or test: name the archive's folder bffhq"
+            f"{folder} holds no images in folders 0.5pct, 1pct, 2pct, 5pct, valid or test: name the archive's folder bffhq"
         )
     cells: dict[tuple[int, int], dict[bytes, str]] = {}
     for path in found:
         digest = hashlib.sha256(path.read_bytes()).digest()
-        cells.setdefault(biased_pictures.tokens(path, 2), {}).setdefault(digest, path.relative_to(folder).as_posix())
+        cells.setdefault(biased_images.tokens(path, 2), {}).setdefault(digest, path.relative_to(folder).as_posix())
     return {cell: list(names.values()) for cell, names in cells.items()}
 
 
@@ -100,10 +100,10 @@ def waterbirds(folder: pathlib.Path, percents: Sequence[float], seed: int) -> di
     path = folder / "metadata.csv"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: name the folder waterbird_complete95_forest2water2 as it was unpacked")
-    splits = biased_pictures.read_table(path, "place", 2)
+    splits = biased_images.read_table(path, "place", 2)
     rng = np.random.default_rng(seed)
     cells = {
-        (split, y, b): rng.permutation(rows.name[(rows.label == y) & (rows.cue == b)])
+        (split, y, b): rng.permutation(rows.name[(rows.label == y) & (rows.bias == b)])
         for split, rows in enumerate(splits)
         for y in (0, 1)
         for b in (0, 1)
@@ -135,7 +135,7 @@ def bar(folder: pathlib.Path, percents: Sequence[float], seed: int) -> dict[floa
     spare = BAR_TEST + BAR_CONFLICTING[20][1]
     for name, rows, least in (("train", aligned, 1 + sum(BAR_ALIGNED.values())), ("test", conflicting, spare + BAR_CONFLICTING[20][0])):
         if len(rows) < least:
-            raise ValueError(f"{folder / name} has {len(rows)} pictures, and {least} are needed: unpack BAR again")
+            raise ValueError(f"{folder / name} has {len(rows)} images, and {least} are needed: unpack BAR again")
     test, val = BAR_ALIGNED["test"], BAR_ALIGNED["val"]
     fixed = [(name, y, TEST, y) for name, y in aligned[:test]] + [(name, y, VAL, y) for name, y in aligned[test : test + val]]
     fixed += [(name, y, TRAIN, y) for name, y in aligned[test + val :]]
@@ -149,15 +149,15 @@ def bar(folder: pathlib.Path, percents: Sequence[float], seed: int) -> dict[floa
 
 
 def _actions(folder: pathlib.Path, name: str) -> list[tuple[str, int]]:
-    """(picture, label) of a flat folder with files <class>_<number>.<ending>."""
+    """(image, label) of a flat folder with files <class>_<number>.<ending>."""
     found = []
-    for path in sorted(biased_pictures.list_pictures(folder / name)):
+    for path in sorted(biased_images.list_images(folder / name)):
         action, _, number = path.stem.rpartition("_")
         if action not in bar_set.CLASSES or not number.isdigit():
             raise ValueError(f"{path}: names are <class>_<number>, the class one of {', '.join(bar_set.CLASSES)}")
         found.append((path.relative_to(folder).as_posix(), bar_set.CLASSES.index(action)))
     if not found:
-        raise FileNotFoundError(f"no pictures under {folder / name}: expected is the original BAR, train/<class>_<number>.jpg and test/")
+        raise FileNotFoundError(f"no images under {folder / name}: expected is the original BAR, train/<class>_<number>.jpg and test/")
     return found
 
 
@@ -181,22 +181,22 @@ def write(folder: pathlib.Path, tables: dict[float, list[Row]], bias: str) -> No
         table = csv.writer(text, lineterminator="\n")
         table.writerow([*COLUMNS[:-1], bias])
         table.writerows(sorted(rows, key=lambda row: (row[2], row[0])))
-        texts[percent] = biased_pictures.table_path(folder, percent), text.getvalue()
+        texts[percent] = biased_images.table_path(folder, percent), text.getvalue()
     for path, text in texts.values():
         if path.is_file() and path.read_text() != text:
-            raise ValueError(f"{path} is there, drawn in another way (other --seed, --percents or pictures): delete it to draw it anew")
+            raise ValueError(f"{path} is there, drawn in another way (other --seed, --percents or images): delete it to draw it anew")
     for percent, (path, text) in texts.items():
         files.write(path, text)
         counts = []
-        for split, name in enumerate(biased_pictures.SPLITS):
+        for split, name in enumerate(biased_images.SPLITS):
             own = [y == b for _, y, s, b in tables[percent] if s == split]
             counts.append(f"{name} {sum(own):,} aligned + {len(own) - sum(own):,} conflicting")
         print(f"{path}: {', '.join(counts)}")
 
 
 SETS: dict[str, tuple[Callable, str, Sequence[float]]] = {
-    "bffhq": (bffhq, "bias", biased_pictures.PERCENTS),
-    "waterbirds": (waterbirds, "place", biased_pictures.PERCENTS),
+    "bffhq": (bffhq, "bias", biased_images.PERCENTS),
+    "waterbirds": (waterbirds, "place", biased_images.PERCENTS),
     "bar": (bar, "bias", bar_set.PERCENTS),
 }
 

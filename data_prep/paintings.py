@@ -1,4 +1,4 @@
-"""The paintings of Stylized-ImageNet: which are used, as which squares they are stored, and which picture gets which."""
+"""The paintings of Stylized-ImageNet: which are used, as which squares they are stored, and which image gets which."""
 
 import os
 import pathlib
@@ -17,9 +17,9 @@ UNREADABLE = (OSError, ValueError, SyntaxError)  # the last: Pillow's for a brok
 
 
 def draw(styles: int, val: int, train: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
-    """The painting of every picture of val [val] and train [train], places in the sorted list of paintings.
+    """The painting of every image of val [val] and train [train], places in the sorted list of paintings.
 
-    As in the published code, which drew for batches of 256, a whole number of pictures at a time: RandomState gives the same numbers one by
+    As in the published code, which drew for batches of 256, a whole number of images at a time: RandomState gives the same numbers one by
     one, batch by batch, or all at once.
     """
     drawn = np.random.RandomState(seed).randint(0, styles, size=val + train)
@@ -65,13 +65,13 @@ def prepare(source: pathlib.Path, folder: pathlib.Path, threads: int) -> tuple[l
 
 
 def square(path: pathlib.Path) -> Any:
-    """A painting as a Pillow picture of 224 x 224 pixels. Raises ValueError or OSError."""
+    """A painting as a Pillow image of 224 x 224 pixels. Raises ValueError or OSError."""
     from PIL import Image
 
-    picture = decode.picture(path.read_bytes())
-    width, height = picture.size
+    image = decode.image(path.read_bytes())
+    width, height = image.size
     side = min(width, height)
     if side < SIDE:
         raise ValueError(f"{height} x {width} pixels, and no side may be below {SIDE}")
     left, top = (width - side) // 2, (height - side) // 2
-    return picture.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+    return image.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)

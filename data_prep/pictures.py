@@ -1,11 +1,11 @@
-"""A folder of pictures with a folder a class (ImageNet as it is unpacked), or a TFDS data set, to ArrayRecord files.
+"""A folder of images with a folder a class (ImageNet as it is unpacked), or a TFDS data set, to ArrayRecord files.
 
     python data_prep/pictures.py SOURCE TARGET [--format uint8 --side-px 256] [--parts 64] [--workers 8] [--corrupt skip]
 
 format jpeg keeps the files' bytes; uint8 stores squares (shorter side resized, centre cut), which need no decoding in training: 196 kB a
-picture at 256 px. Every part is written by a process of its own and checked by SHA-256; the same command goes on where it was stopped, and
-makes parts again whose pictures have changed (names, sizes, times of modification).
-Pictures that cannot be decoded are an error, or with --corrupt=skip are left out and named in the manifest.
+image at 256 px. Every part is written by a process of its own and checked by SHA-256; the same command goes on where it was stopped, and
+makes parts again whose images have changed (names, sizes, times of modification).
+Images that cannot be decoded are an error, or with --corrupt=skip are left out and named in the manifest.
 """
 
 import argparse
@@ -25,10 +25,10 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed.data import decode, pictures, records
+from jaxbed.data import decode, image_files, records
 from jaxbed.system import ending, files
 
-opened = functools.cache(pictures.open_bytes)  # once in every process
+opened = functools.cache(image_files.open_bytes)  # once in every process
 
 
 class Job(NamedTuple):
@@ -44,14 +44,14 @@ class Job(NamedTuple):
 
 
 def digest(job: Job) -> str:
-    """Of the names of a part's pictures, and of the sizes and times of modification of those that are files."""
+    """Of the names of a part's images, and of the sizes and times of modification of those that are files."""
     found = [[int(row), str(name)] for row, name in zip(job.rows, job.names, strict=True)]
     if not job.source.startswith("tfds:"):
         for row in found:
             try:
                 facts = (pathlib.Path(job.source) / row[1]).stat()
                 row += [facts.st_size, facts.st_mtime_ns]
-            except OSError:  # a picture that cannot be read
+            except OSError:  # a image that cannot be read
                 pass
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
@@ -59,13 +59,13 @@ def digest(job: Job) -> str:
 def reader(job: Job) -> Callable[[int], bytes]:
     """place in the part -> bytes. Files are read by the names that the index will hold, whatever the folder holds by now."""
     if not job.source.startswith("tfds:"):
-        return pictures.files(pathlib.Path(job.source), job.names)
+        return image_files.files(pathlib.Path(job.source), job.names)
     read = opened(job.source)[3]
     return lambda place: read(int(job.rows[place]))
 
 
 def write(job: Job) -> dict:
-    """Makes one part, unless it is there already and of the same pictures, and returns {sha256, rows, skipped, wanted}."""
+    """Makes one part, unless it is there already and of the same images, and returns {sha256, rows, skipped, wanted}."""
     facts_path, wanted = job.path.with_suffix(".json"), digest(job)
     if job.path.is_file() and facts_path.is_file():
         with contextlib.suppress(ValueError):  # damaged: made anew
@@ -93,14 +93,14 @@ def write(job: Job) -> dict:
 
 
 def prepare(source: str, target: pathlib.Path, form: str, side_px: int, parts: int, workers: int, corrupt: str) -> None:
-    names, labels, classes, _ = pictures.open_bytes(source)
+    names, labels, classes, _ = image_files.open_bytes(source)
     target.mkdir(parents=True, exist_ok=True)
     made = target / "settings.json"
-    settings = {"source": source, "format": form, "side_px": side_px, "parts": parts, "pictures": len(names), "corrupt": corrupt}
+    settings = {"source": source, "format": form, "side_px": side_px, "parts": parts, "images": len(names), "corrupt": corrupt}
     if made.is_file() and (former := files.read_object(made, f"delete {target} and run again")) != settings:
         raise ValueError(f"{target} was begun with other settings ({json.dumps(former)}): take another folder, or delete it")
     files.write(made, json.dumps(settings) + "\n")
-    (target / "manifest.json").unlink(missing_ok=True)  # unfinished, until all parts are known to be of these pictures
+    (target / "manifest.json").unlink(missing_ok=True)  # unfinished, until all parts are known to be of these images
     pieces = np.array_split(np.arange(len(names)), min(parts, len(names)))
     jobs = [
         Job(source, target / f"part-{i:05d}-of-{len(pieces):05d}.array_record", rows, names[rows], form, side_px, corrupt)
@@ -114,7 +114,7 @@ def prepare(source: str, target: pathlib.Path, form: str, side_px: int, parts: i
                 job = running[future]
                 facts[job.path.name] = future.result()
                 done += len(job.rows)
-                print(f"{done:,} of {len(names):,} pictures, {len(facts)} of {len(jobs)} parts", flush=True)
+                print(f"{done:,} of {len(names):,} images, {len(facts)} of {len(jobs)} parts", flush=True)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -125,7 +125,7 @@ def prepare(source: str, target: pathlib.Path, form: str, side_px: int, parts: i
     records.finish(target, form, side_px if form == "uint8" else 0, names[rows], labels[rows], classes, sums, skipped)
     for name, reason in skipped.items():
         print(f"left out: {name} ({reason})")
-    print(f"{target}: {len(rows):,} pictures of {len(classes)} classes in {len(jobs)} files, {len(skipped)} left out")
+    print(f"{target}: {len(rows):,} images of {len(classes)} classes in {len(jobs)} files, {len(skipped)} left out")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         prepare(asked.source, asked.target, asked.format, asked.side_px, asked.parts, asked.workers, asked.corrupt)
     except (ValueError, OSError) as error:
-        ending.tell("pictures", error)
+        ending.tell("images", error)
         return 2
     return 0
 

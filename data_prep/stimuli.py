@@ -6,9 +6,9 @@
 Each set is fetched (a download that broke off goes on where it stopped), unpacked beside its place, checked, and only then moved there, so
 that a folder TARGET/<set> is whole; a second run checks it again. --from takes archives <set>.tar.gz that are already on disk.
 
-What is checked: the names, the number of pictures of every class (cue-conflict: of every pair of shape and texture), and the content, whose
+What is checked: the names, the number of images of every class (cue-conflict: of every pair of shape and texture), and the content, whose
 git tree must be the one of texture-vs-shape's repository. Of cue-conflict's tree only the first 8 digits are known here; of sketch none, so
-its pictures are decoded, and the SHA-256 of its archive is printed. An archive whose SHA-256 is given is accepted with other content too.
+its images are decoded, and the SHA-256 of its archive is printed. An archive whose SHA-256 is given is accepted with other content too.
 
 Licences: cue-conflict, edge and silhouette CC BY 4.0 (Geirhos et al., 2019); sketch is a part of ImageNet-Sketch (MIT).
 """
@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed.data import decode, pictures, records
+from jaxbed.data import decode, image_files, records
 from jaxbed.evaluation import decision_rules
 from jaxbed.system import ending, files
 
@@ -51,8 +51,8 @@ ONE_CUE = rf"(?P<shape>{ANY})/(?P=shape)([1-9]|10)\.png"
 class Known(NamedTuple):
     """What is known of a set before it is seen."""
 
-    pattern: str  # of a picture's name
-    count: int  # pictures of a class; of cue-conflict, of a pair of shape and texture
+    pattern: str  # of a image's name
+    count: int  # images of a class; of cue-conflict, of a pair of shape and texture
     tree: str = ""  # the first digits of its git tree
     classes: str = ""  # and of each class's, in alphabetical order: they tell where content differs
 
@@ -105,7 +105,7 @@ def faults(name: str, folder: pathlib.Path, published: bool = True) -> list[str]
         if numbers[pair] != known.count:
             lost = [path for i in range(1, 11) if (path := f"{pair[0]}/{pair[0]}{i}.png") not in paths] if known.pattern == ONE_CUE else []
             which = f" ({', '.join(lost)} missing)" if lost else ""
-            found.append(f"{' with texture '.join(pair)}: {numbers[pair]} pictures and not {known.count}{which}")
+            found.append(f"{' with texture '.join(pair)}: {numbers[pair]} images and not {known.count}{which}")
     for path, file in paths.items():
         try:
             decode.square(file.read_bytes(), 1, 0)
@@ -113,7 +113,7 @@ def faults(name: str, folder: pathlib.Path, published: bool = True) -> list[str]
             found.append(f"{path} cannot be read ({error})")
     if not found and published and known.tree:
         odd = [c for c, digits in zip(SIXTEEN, known.classes.split(), strict=False) if not tree(folder / c).startswith(digits)]
-        where = f" (other pictures in {', '.join(odd)})" if odd else ""
+        where = f" (other images in {', '.join(odd)})" if odd else ""
         found.append(f"its content has git tree {tree(folder)}, and the published one is {known.tree}{where}")
     return found
 
@@ -142,7 +142,7 @@ def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
                     refused = ""
                 if refused:
                     raise ValueError(f"{archive} is not unpacked: {member.name!r} {refused}. This is not the published archive")
-                if not any(map(pictures.is_system, parts)):
+                if not any(map(image_files.is_system, parts)):
                     tar.extract(member, folder, filter="data")
             while tar.fileobj.read(2**20):  # to the end, where gzip's checksum is
                 pass
@@ -207,7 +207,7 @@ def prepare(name: str, target: pathlib.Path, archives: pathlib.Path | None, dige
     folder, record = target / name, target / f"{name}.json"
     if folder.exists():
         facts = files.read_object(record, f"delete it and {folder}, and run again") if record.is_file() else {}
-        if facts.get("tree") != tree(folder) and (wrong := faults(name, folder) or ["a picture has changed"] * bool(facts)):
+        if facts.get("tree") != tree(folder) and (wrong := faults(name, folder) or ["a image has changed"] * bool(facts)):
             raise ValueError(f"{folder} is not as it must be: {_some(wrong)}. Delete it and run again")
         print(f"{name}: checked, nothing to do")
         return
@@ -235,7 +235,7 @@ def prepare(name: str, target: pathlib.Path, archives: pathlib.Path | None, dige
     if archives is None:
         archive.unlink()
     count = sum(path.is_file() for path in folder.rglob("*"))
-    print(f"{name}: {count:,} pictures in {folder}; archive's SHA-256 {found}, content's git tree {facts['tree']}")
+    print(f"{name}: {count:,} images in {folder}; archive's SHA-256 {found}, content's git tree {facts['tree']}")
 
 
 def _some(words: list[str]) -> str:

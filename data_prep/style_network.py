@@ -5,11 +5,11 @@
     python data_prep/style_network.py train shapes shapes OUT.safetensors \\
         --width 32 --stages 2 --steps 800 --batch 16 --lr 3e-3 --style-weight 1   # a minute on two CPU cores
 
-The two published files belong to release v0.0.0 of naoto0804/pytorch-AdaIN. CONTENT and STYLE are picture folders, folders of records or
-TFDS data sets (jaxbed/data/pictures.py), or `shapes`, the data set made by code, at 32 px.
+The two published files belong to release v0.0.0 of naoto0804/pytorch-AdaIN. CONTENT and STYLE are image folders, folders of records or
+TFDS data sets (jaxbed/data/image_files.py), or `shapes`, the data set made by code, at 32 px.
 
-Training fits the decoder D to a fixed encoder E: with features T = AdaIN(E(content), E(style)) and their picture D(T), Adam descends the
-mean square of E(D(T)) - T, plus style-weight times that of the differences between D(T) and the style picture in the means and deviations
+Training fits the decoder D to a fixed encoder E: with features T = AdaIN(E(content), E(style)) and their image D(T), Adam descends the
+mean square of E(D(T)) - T, plus style-weight times that of the differences between D(T) and the style image in the means and deviations
 of relu1_1, relu2_1, ... The learning rate is lr / (1 + decay · step). For photographs the encoder is VGG's; on `shapes` an untrained one
 of two stages exchanges colours and contrasts and keeps outlines, but patterns stay visible in part; with three stages outlines are lost.
 """
@@ -32,7 +32,7 @@ from flax import traverse_util
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed.data import pictures, shapes, stream
+from jaxbed.data import image_files, shapes, stream
 from jaxbed.models import style, style_network, torch_files
 from jaxbed.system import ending, files
 
@@ -59,13 +59,13 @@ def save(params: PyTree, out: pathlib.Path) -> None:
 
 
 def squares(place: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
-    """Batches [B, side, side, 3] of random squares of random pictures, values in [0, 1], without end."""
+    """Batches [B, side, side, 3] of random squares of random images, values in [0, 1], without end."""
     side, rng = asked.side_px, np.random.default_rng(seed)
     if place == "shapes":
         images = shapes.Config(side_px=side).open().train.image
         found = (images[rng.integers(0, len(images), asked.batch)] for _ in itertools.repeat(None))
     else:
-        images = pictures.open_place(place, pictures.Size(asked.resize_px, asked.resize_px, "fast"), "skip").images
+        images = image_files.open_place(place, image_files.Size(asked.resize_px, asked.resize_px, "fast"), "skip").images
 
         def rows_of(step: int) -> np.ndarray:
             return np.random.default_rng([seed, step]).integers(0, len(images), asked.batch)
@@ -167,7 +167,7 @@ def main(argv: list[str] | None = None) -> int:
     task.add_argument("--decay", type=float, default=5e-5)
     task.add_argument("--style-weight", type=float, default=10.0)
     task.add_argument("--side-px", type=int, help="of training squares; default 256, and 32 for shapes")
-    task.add_argument("--resize-px", type=int, default=512, help="shorter side of the pictures that they are cut from")
+    task.add_argument("--resize-px", type=int, default=512, help="shorter side of the images that they are cut from")
     task.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(argv)
     try:

@@ -1,18 +1,18 @@
-"""Stylized-ImageNet (Geirhos et al., 2019): every picture of ImageNet with AdaIN in the style of one painting.
+"""Stylized-ImageNet (Geirhos et al., 2019): every image of ImageNet with AdaIN in the style of one painting.
 
     python data_prep/stylized_imagenet.py TARGET --styles PAINTINGS --val DIR [--train DIR] --weights FILE [--shard 3/8] [--verify]
 
-PAINTINGS is the unpacked train.zip of Kaggle's painter-by-numbers; --val and --train are ImageNet, as `jaxbed.data.pictures` reads it;
+PAINTINGS is the unpacked train.zip of Kaggle's painter-by-numbers; --val and --train are ImageNet, as `jaxbed.data.image_files` reads it;
 --weights is the style network that data_prep/style_network.py writes. TARGET/val and TARGET/train get a folder a class with PNG files of
-224 x 224 pixels under the pictures' own names: --config.data.stylized=TARGET/val, --config.data.train=TARGET/train.
+224 x 224 pixels under the images' own names: --config.data.stylized=TARGET/val, --config.data.train=TARGET/train.
 
 The published recipe. Paintings: unreadable ones and those with a side below 224 are left out (79,395 must remain), the largest central
-square is resized to 224 and stored in TARGET/paintings as the authors stored it (JPEG with Pillow's defaults). Pictures: shorter side 256,
+square is resized to 224 and stored in TARGET/paintings as the authors stored it (JPEG with Pillow's defaults). Images: shorter side 256,
 centre 224. Each gets the painting that NumPy's RandomState(49809) draws for it, ImageNet-val first, then the training set, in the order of
 folders and names: the draw does not depend on batches, shards or what is finished. Both in [0, 1], all of the painting's style (alpha 1).
 
 Differs from the published code: pixels are rounded (torchvision's save_image of that time cut them off: up to one level of 255 less), and
-pictures go through the network in batches, whose sums may round otherwise.
+images go through the network in batches, whose sums may round otherwise.
 
 For several GPUs or machines: --shard 1/8 to 8/8 on one TARGET, at the same time if you like. The same command goes on where it was stopped.
 TARGET/recipe.json says what was made from what, and where that is not the published; shard-<k>-of-<n>.json what a shard wrote.
@@ -35,12 +35,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import paintings
 from data_prep.paintings import REPORT_S, SEED, SIDE, UNREADABLE, draw
-from jaxbed.data import decode, pictures, records, stream
+from jaxbed.data import decode, image_files, records, stream
 from jaxbed.data.stream import Images
 from jaxbed.system import ending, files
 
 PUBLISHED = {"styles": 79_395, "val": 50_000, "train": 1_281_167, "seed": SEED, "alpha": 1.0, "width": 64, "stages": 4}
-VERIFIED = 16  # pictures that --verify makes again
+VERIFIED = 16  # images that --verify makes again
 
 
 class Work(NamedTuple):
@@ -52,25 +52,25 @@ class Work(NamedTuple):
 
 
 def open_places(places: dict[str, str]) -> dict[str, Images]:
-    """The pictures of val, and of train if it is named, as squares of 224 pixels."""
+    """The images of val, and of train if it is named, as squares of 224 pixels."""
     for place in places.values():
         if place.startswith("tfds:"):
             raise ValueError(f"{place}: paintings are drawn in the order of folders and names, which TFDS does not keep. Name a folder")
-    return {split: pictures.open_place(place, pictures.Size(SIDE, 256)).images for split, place in places.items() if place}
+    return {split: image_files.open_place(place, image_files.Size(SIDE, 256)).images for split, place in places.items() if place}
 
 
 def assign(splits: dict[str, Images], styles: list[pathlib.Path], seed: int) -> Work:
-    """Every picture with its output and its painting. Raises ValueError for names that would be written to one file."""
+    """Every image with its output and its painting. Raises ValueError for names that would be written to one file."""
     outputs = [f"{split}/{pathlib.PurePath(name).with_suffix('.png')}" for split, images in splits.items() for name in images.names]
     if len(set(outputs)) < len(outputs):
         twice = next(name for name in outputs if outputs.count(name) > 1)
-        raise ValueError(f"two pictures would be written to {twice}: names must differ in more than their endings")
+        raise ValueError(f"two images would be written to {twice}: names must differ in more than their endings")
     drawn = draw(len(styles), *(len(splits.get(split, ())) for split in ("val", "train")), seed)
     return Work(stream.join(list(splits.values())).read, outputs, [styles[i] for i in np.concatenate(drawn)])
 
 
 def make_stylize(config: Any, params: Any, alpha: float) -> Callable[[np.ndarray, np.ndarray], Any]:
-    """(pictures, paintings), both uint8 [N, 224, 224, 3] -> the stylised pictures, the same; on the device."""
+    """(images, paintings), both uint8 [N, 224, 224, 3] -> the stylised images, the same; on the device."""
     import jax
     import jax.numpy as jnp
 
@@ -99,7 +99,7 @@ def stylized(
         except UNREADABLE as error:
             if skipped is None:
                 cure = "restore it, or leave it out with --corrupt=skip"
-                raise ValueError(f"the picture for {work.outputs[row]} cannot be read ({error}): {cure}") from error
+                raise ValueError(f"the image for {work.outputs[row]} cannot be read ({error}): {cure}") from error
             skipped[work.outputs[row]] = str(error)
             return None
         try:
@@ -135,7 +135,7 @@ def write(path: pathlib.Path, image: np.ndarray) -> None:
 
 
 def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int, int], batch: int, threads: int, corrupt: str) -> None:
-    """Makes what is missing of one shard, every n-th picture, and writes its summary."""
+    """Makes what is missing of one shard, every n-th image, and writes its summary."""
     number, count = shard
     own = np.arange(number - 1, len(work.outputs), count)
     for folder in {(target / work.outputs[row]).parent for row in own}:
@@ -149,17 +149,17 @@ def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int
             done += len(made)
             if (now := time.monotonic()) - reported > REPORT_S:
                 reported = now
-                print(f"{len(own) - len(rows) + done:,} of {len(own):,} pictures, {done / (now - begun):,.0f} a second", flush=True)
-    facts = {"pictures": len(own), "written": done, "there before": len(own) - len(rows), "skipped": dict(sorted(skipped.items()))}
+                print(f"{len(own) - len(rows) + done:,} of {len(own):,} images, {done / (now - begun):,.0f} a second", flush=True)
+    facts = {"images": len(own), "written": done, "there before": len(own) - len(rows), "skipped": dict(sorted(skipped.items()))}
     _save(target / f"shard-{number}-of-{count}.json", facts)
     for name, reason in sorted(skipped.items()):
         print(f"left out: {name} ({reason})")
     rate = f", {done / (time.monotonic() - begun):,.0f} a second" if done else ""
-    print(f"{target}: {done:,} pictures written{rate}, {len(own) - len(rows):,} were there, {len(skipped)} left out")
+    print(f"{target}: {done:,} images written{rate}, {len(own) - len(rows):,} were there, {len(skipped)} left out")
 
 
 def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, threads: int) -> None:
-    """Raises ValueError unless all pictures are there, can be decoded, and a few, spread over all, come out the same again."""
+    """Raises ValueError unless all images are there, can be decoded, and a few, spread over all, come out the same again."""
     cure = "run that shard again without --verify"
     skipped = {name for path in target.glob("shard-*.json") for name in files.read_object(path, cure).get("skipped", ())}
     rows = [row for row, name in enumerate(work.outputs) if (target / name).is_file() or name not in skipped]
@@ -172,7 +172,7 @@ def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, thre
         return ""
 
     if not rows:
-        raise ValueError(f"{target} holds no picture, and none is missing: all were left out")
+        raise ValueError(f"{target} holds no image, and none is missing: all were left out")
     with ThreadPoolExecutor(threads) as pool:
         wrong = [words for words in pool.map(fault, rows) if words]
         if not wrong:
@@ -185,14 +185,14 @@ def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, thre
     if wrong:
         more = f" and {len(wrong) - 5:,} more" if len(wrong) > 5 else ""
         raise ValueError(f"{target} is not whole: {'; '.join(wrong[:5])}{more}. Delete what is damaged and run again without --verify")
-    print(f"{target}: {len(rows):,} pictures can be read, {len(sample)} were made again and are the same, {len(skipped)} were left out")
+    print(f"{target}: {len(rows):,} images can be read, {len(sample)} were made again and are the same, {len(skipped)} were left out")
 
 
 def _stored(path: pathlib.Path) -> np.ndarray:
     from PIL import Image
 
-    with Image.open(path) as picture:
-        image = np.asarray(picture)
+    with Image.open(path) as opened:
+        image = np.asarray(opened)
     if image.shape != (SIDE, SIDE, 3):
         raise ValueError(f"it is {list(image.shape)} and must be [{SIDE}, {SIDE}, 3]")
     return image
@@ -263,11 +263,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--alpha", type=float, default=1.0, help="share of the painting's style")
     parser.add_argument("--seed", type=int, default=SEED, help="of the draw of paintings")
     parser.add_argument("--expect-styles", default=str(PUBLISHED["styles"]), help="paintings that must remain: a number, or any")
-    parser.add_argument("--corrupt", choices=("fail", "skip"), default="fail", help="what becomes of pictures that cannot be read")
+    parser.add_argument("--corrupt", choices=("fail", "skip"), default="fail", help="what becomes of images that cannot be read")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 1, 16), help="that read and write")
-    parser.add_argument("--shard", default="1/1", help="k/n: every n-th picture, from the k-th on")
-    parser.add_argument("--verify", action="store_true", help="writes no picture, and checks those that are there")
+    parser.add_argument("--shard", default="1/1", help="k/n: every n-th image, from the k-th on")
+    parser.add_argument("--verify", action="store_true", help="writes no image, and checks those that are there")
     asked = parser.parse_args(argv)
     number, _, count = asked.shard.partition("/")
     if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):

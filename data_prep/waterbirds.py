@@ -1,4 +1,4 @@
-"""Waterbirds anew, at full size in every ratio of Lee et al. (2022): birds cut out of CUB-200-2011 and put before pictures of Places365.
+"""Waterbirds anew, at full size in every ratio of Lee et al. (2022): birds cut out of CUB-200-2011 and put before images of Places365.
 
     python data_prep/waterbirds.py TARGET --cub CUB_200_2011 --places PLACES/data_large [--segmentations FOLDER] [--fix-tern] [--workers 8]
     python -m jaxbed.main --config=erm:waterbirds --config.data.dir=TARGET
@@ -7,13 +7,13 @@ The segmentations are CUB's separate archive (segmentations.tgz), by default in 
 b/bamboo_forest and f/forest/broadleaf (land), o/ocean and l/lake/natural (water) are read.
 
 As Sagawa et al. (2020): CUB's test split is the test set, a fifth of the rest validates; in training and, unlike there, in validation
-the given share of each class conflicts, in the test set a half; each picture has a background of its own. Counts are Table 8's but for
+the given share of each class conflicts, in the test set a half; each image has a background of its own. Counts are Table 8's but for
 the test set (8,654 images of unknown origin there, 5,794 here). Differs from the published generator: all is drawn with --seed; the five
-ratios share pictures, so that TARGET/land and TARGET/water hold about 13,000 in place of five times 11,788; a background is resampled
+ratios share images, so that TARGET/land and TARGET/water hold about 13,000 in place of five times 11,788; a background is resampled
 once, not twice where it is small; the two parts of a pixel are rounded once, so that their sum never runs over. --fix-tern: a name counts
 where it is a word of the species' name, so that Eastern Towhee, Western Meadowlark and Western Wood Pewee are land birds.
 
-The same command goes on where it was stopped: a picture that is there is whole, and tables are written last.
+The same command goes on where it was stopped: a image that is there is whole, and tables are written last.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import debias_sets
-from jaxbed.data import biased_pictures
+from jaxbed.data import biased_images
 from jaxbed.system import ending, files
 
 WATER = (  # seabirds, then waterfowl
@@ -45,7 +45,7 @@ REPORT_S = 10
 
 
 class Bird(NamedTuple):
-    """One picture of CUB, and how its class and split rank it for a conflicting background."""
+    """One image of CUB, and how its class and split rank it for a conflicting background."""
 
     name: str
     y: int
@@ -54,7 +54,7 @@ class Bird(NamedTuple):
     size: int  # of its class in its split
 
 
-class Picture(NamedTuple):
+class Composite(NamedTuple):
     """One to make."""
 
     bird: str
@@ -95,12 +95,12 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def conflicts(bird: Bird, percent: float) -> bool:
-    """Whether a picture conflicts at a ratio: those of the least ranks, half of the test set at any."""
+    """Whether a image conflicts at a ratio: those of the least ranks, half of the test set at any."""
     share = 0.5 if bird.split == 2 else 1 - percent / 100
     return bird.rank < bird.size - round(share * bird.size)
 
 
-def assign(birds: list[Bird], places: pathlib.Path, rng: np.random.Generator) -> list[Picture]:
+def assign(birds: list[Bird], places: pathlib.Path, rng: np.random.Generator) -> list[Composite]:
     """A background of its own for each (bird, kind of place) that some ratio needs, whichever are asked for."""
     made = []
     for kind in (0, 1):
@@ -108,20 +108,20 @@ def assign(birds: list[Bird], places: pathlib.Path, rng: np.random.Generator) ->
         drawn = rng.permutation(len(found))
         wanted = []
         for bird in birds:
-            ever = {conflicts(bird, percent) for percent in biased_pictures.PERCENTS}
+            ever = {conflicts(bird, percent) for percent in biased_images.PERCENTS}
             if (bird.y != kind) in ever:
                 wanted.append(bird.name)
         if len(found) < len(wanted):
             folders = " and ".join(str(places / name) for name in PLACES[kind])
             raise ValueError(
-                f"{folders} hold {len(found)} pictures (*.jpg), and {len(wanted)} are needed: --places names Places365's data_large"
+                f"{folders} hold {len(found)} images (*.jpg), and {len(wanted)} are needed: --places names Places365's data_large"
             )
-        made += [Picture(name, kind, found[row]) for name, row in zip(wanted, drawn[: len(wanted)], strict=True)]
+        made += [Composite(name, kind, found[row]) for name, row in zip(wanted, drawn[: len(wanted)], strict=True)]
     return made
 
 
 def compose(bird: Any, mask: Any, background: Any) -> np.ndarray:
-    """uint8 [H, W, 3] of three Pillow pictures: the bird where its mask is white, else the background, cut to cover it."""
+    """uint8 [H, W, 3] of three Pillow images: the bird where its mask is white, else the background, cut to cover it."""
     from PIL import Image, ImageOps
 
     if mask.size != bird.size:
@@ -131,17 +131,19 @@ def compose(bird: Any, mask: Any, background: Any) -> np.ndarray:
     return np.rint(share * np.asarray(bird.convert("RGB")) + (1 - share) * np.asarray(behind)).astype(np.uint8)
 
 
-def render(picture: Picture, cub: pathlib.Path, segmentations: pathlib.Path, target: pathlib.Path) -> None:
+def render(composite: Composite, cub: pathlib.Path, segmentations: pathlib.Path, target: pathlib.Path) -> None:
     """One JPEG file, which gets its name last."""
     from PIL import Image
 
-    path = target / picture.output
-    bird, mask = cub / "images" / picture.bird, (segmentations / picture.bird).with_suffix(".png")
+    path = target / composite.output
+    bird, mask = cub / "images" / composite.bird, (segmentations / composite.bird).with_suffix(".png")
     try:
-        with Image.open(bird) as one, Image.open(mask) as two, Image.open(picture.background) as three:
+        with Image.open(bird) as one, Image.open(mask) as two, Image.open(composite.background) as three:
             image = compose(one, two, three)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{picture.output} cannot be made of {bird}, {mask} and {picture.background} ({error}): restore them") from error
+        raise ValueError(
+            f"{composite.output} cannot be made of {bird}, {mask} and {composite.background} ({error}): restore them"
+        ) from error
     with files.replacing(path, lasting=False) as file:
         Image.fromarray(image).save(file, "JPEG")
 
@@ -149,31 +151,31 @@ def render(picture: Picture, cub: pathlib.Path, segmentations: pathlib.Path, tar
 def make(asked: argparse.Namespace) -> None:
     rng = np.random.default_rng(asked.seed)
     birds = list_birds(asked.cub, asked.fix_tern, rng)
-    pictures = assign(birds, asked.places, rng)
-    recipe = {"seed": asked.seed, "fix_tern": asked.fix_tern, "backgrounds": {p.output: p.background.name for p in pictures}}
+    images = assign(birds, asked.places, rng)
+    recipe = {"seed": asked.seed, "fix_tern": asked.fix_tern, "backgrounds": {p.output: p.background.name for p in images}}
     asked.target.mkdir(parents=True, exist_ok=True)
     made = asked.target / "recipe.json"
     if made.is_file() and files.read_object(made, f"delete {asked.target} and run again") != recipe:
         raise ValueError(f"{made} was written with another seed, --fix-tern, birds or places: take another folder, or delete this one")
     files.write(made, json.dumps(recipe, indent=0) + "\n")
-    missing = [picture for picture in pictures if not (asked.target / picture.output).is_file()]
-    for folder in {(asked.target / picture.output).parent for picture in missing}:
+    missing = [image for image in images if not (asked.target / image.output).is_file()]
+    for folder in {(asked.target / image.output).parent for image in missing}:
         folder.mkdir(parents=True, exist_ok=True)
     segmentations = asked.segmentations or asked.cub / "segmentations"
     begun = reported = time.monotonic()
     with ThreadPoolExecutor(asked.workers) as pool:
-        waiting = pool.map(lambda picture: render(picture, asked.cub, segmentations, asked.target), missing)
+        waiting = pool.map(lambda image: render(image, asked.cub, segmentations, asked.target), missing)
         try:
             for done, _ in enumerate(waiting, 1):
                 if (now := time.monotonic()) - reported > REPORT_S:
                     reported = now
-                    print(f"{done:,} of {len(missing):,} pictures, {done / (now - begun):,.0f} a second", flush=True)
+                    print(f"{done:,} of {len(missing):,} images, {done / (now - begun):,.0f} a second", flush=True)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    print(f"{asked.target}: {len(missing):,} pictures made, {len(pictures) - len(missing):,} were there")
+    print(f"{asked.target}: {len(missing):,} images made, {len(images) - len(missing):,} were there")
     tables = {}
-    for percent in biased_pictures.PERCENTS:
+    for percent in biased_images.PERCENTS:
         rows = [(bird, bird.y ^ conflicts(bird, percent)) for bird in birds]
         tables[percent] = [(f"{KINDS[place]}/{bird.name}", bird.y, bird.split, place) for bird, place in rows]
     debias_sets.write(asked.target, tables, "place")
@@ -186,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--places", type=pathlib.Path, required=True, help="Places365's folder data_large")
     parser.add_argument("--segmentations", type=pathlib.Path, help="of CUB; CUB_200_2011/segmentations unless named")
     parser.add_argument("--fix-tern", action="store_true", help="names count as words: eastern is no tern")
-    parser.add_argument("--seed", type=int, default=0, help="of splits, conflicting pictures and backgrounds")
+    parser.add_argument("--seed", type=int, default=0, help="of splits, conflicting images and backgrounds")
     parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 16), help="threads")
     asked = parser.parse_args(argv)
     if asked.seed < 0 or asked.workers < 1:

@@ -2,7 +2,7 @@
 
 How many seeds run, and on which devices, is decided elsewhere (`parallel`). A batch is a dictionary with `image [B,H,W,C]`
 float, `label [B]` int32, `index [B]` int32 (row in the training set) and, for methods whose Config says `reads_bias = True`,
-`bias [B]` int32 (the class the second cue votes for). `reads_bias = "agreement"` promises to ask of it only whether it is the label.
+`bias [B]` int32 (the class that another attribute votes for). `reads_bias = "agreement"` promises to ask only whether it is the label.
 A method's `rows`, and its earlier stages (`jaxbed.stages`), add what they know of each image, under names of their own.
 """
 
@@ -40,18 +40,18 @@ class State:
 class Sampling(NamedTuple):
     """Images that are drawn by weight, with replacement, for every batch; an epoch keeps its number of batches."""
 
-    weights: Callable[[np.ndarray, np.ndarray | None, dict[str, np.ndarray]], np.ndarray]  # (label, cue, columns) -> [N], 0 or more
+    weights: Callable[[np.ndarray, np.ndarray | None, dict[str, np.ndarray]], np.ndarray]  # (label, bias, columns) -> [N], 0 or more
     count: int = 0  # the last so many of each batch, the others following the shuffled order; 0: all
 
 
 class Method(NamedTuple):
-    """`sampling` and `rows` are for the host, in NumPy, of the training set's labels and cues [N]; cues are None unless `reads_bias`."""
+    """`sampling` and `rows` are for the host, in NumPy, of the training set's labels and biases [N]; those are None unless `reads_bias`."""
 
     init: Callable[[jax.Array, Batch], State]  # (key, batch)
     step: Callable[[State, Batch, jax.Array], tuple[State, dict[str, jax.Array]]]  # (state, batch, key) -> state, scalars
     predict: Callable[[PyTree, PyTree, jax.Array], jax.Array]  # (params, stats, image) -> logits [B, classes]; deterministic
     sampling: Sampling | None = None  # None: every image once an epoch
-    rows: Callable[[np.ndarray, np.ndarray | None], dict[str, np.ndarray]] | None = None  # (label, cue) -> {name: [N, ...]}, for batches
+    rows: Callable[[np.ndarray, np.ndarray | None], dict[str, np.ndarray]] | None = None  # (label, bias) -> {name: [N, ...]}, for batches
     features: Callable[[PyTree, PyTree, jax.Array], jax.Array] | None = None  # (params, stats, image) -> [B, F], where a stage needs them
 
 

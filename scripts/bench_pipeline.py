@@ -1,6 +1,6 @@
-"""How many pictures a second does the host read and decode? Made-up pictures, in the ways that jaxbed stores them; no device is used.
+"""How many images a second does the host read and decode? Made-up images, in the ways that jaxbed stores them; no device is used.
 
-    python scripts/bench_pipeline.py [--pictures 2048] [--threads 16] [--json FILE]
+    python scripts/bench_pipeline.py [--images 2048] [--threads 16] [--json FILE]
 
 Each line is the median of BLOCKS blocks of batches of 256 from `stream.batches`, in random order, with the least and the largest.
 Files are in the page cache: a disk may be slower.
@@ -21,7 +21,7 @@ from PIL import Image
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed.data import decode, pictures, records, stream
+from jaxbed.data import decode, image_files, records, stream
 
 BATCH, BLOCKS, BATCHES = 256, 5, 4
 WIDTH, HEIGHT = 500, 375  # ImageNet's most frequent size
@@ -29,7 +29,7 @@ STORED, SIDE = 256, 224
 
 
 def make(folder: pathlib.Path, count: int) -> None:
-    """A folder of JPEG pictures, smooth with some noise, of about 50 kB each; the same in records, and as squares."""
+    """A folder of JPEG images, smooth with some noise, of about 50 kB each; the same in records, and as squares."""
     rng = np.random.default_rng(0)
     names, contents = [], []
     for i in range(count):
@@ -39,7 +39,7 @@ def make(folder: pathlib.Path, count: int) -> None:
         Image.fromarray(noisy).save(buffer, "JPEG", quality=92)
         names.append(f"class{i % 8}/{i}.jpeg")
         contents.append(buffer.getvalue())
-        path = folder / "pictures" / names[-1]
+        path = folder / "images" / names[-1]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(contents[-1])
     labels, classes = np.arange(count) % 8, tuple(f"class{i}" for i in range(8))
@@ -50,11 +50,11 @@ def make(folder: pathlib.Path, count: int) -> None:
         part = target / "part-00000-of-00001.array_record"
         sums = {part.name: records.write_part(part, stored)}
         records.finish(target, form, STORED if form == "uint8" else 0, np.array(names), labels, classes, sums, {})
-    print(f"{count} pictures of {WIDTH} x {HEIGHT}, {np.mean([len(content) for content in contents]) / 1000:.0f} kB each", flush=True)
+    print(f"{count} images of {WIDTH} x {HEIGHT}, {np.mean([len(content) for content in contents]) / 1000:.0f} kB each", flush=True)
 
 
 def measure(images: stream.Images) -> list[float]:
-    """Pictures a second, of each block."""
+    """Images a second, of each block."""
 
     def rows_of(step: int) -> np.ndarray:
         return np.random.default_rng(step).integers(0, len(images), BATCH)
@@ -70,22 +70,22 @@ def measure(images: stream.Images) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=int, default=2048)
+    parser.add_argument("--images", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=0, help="0: as many as `stream.readers` takes")
     parser.add_argument("--json", type=pathlib.Path)
     asked = parser.parse_args()
-    exact, fast = pictures.Size(SIDE, STORED, "exact"), pictures.Size(STORED, STORED, "fast")
+    exact, fast = image_files.Size(SIDE, STORED, "exact"), image_files.Size(STORED, STORED, "fast")
     results = {"cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
-        make(pathlib.Path(folder), asked.pictures)
-        print(f"{results['cores']} cores; pictures a second", flush=True)
+        make(pathlib.Path(folder), asked.images)
+        print(f"{results['cores']} cores; images a second", flush=True)
         for name, place, size in (
-            ("folder, exact (evaluation)", "pictures", exact),
-            ("folder, fast (training)", "pictures", fast),
+            ("folder, exact (evaluation)", "images", exact),
+            ("folder, fast (training)", "images", fast),
             ("JPEG records, fast", "jpeg", fast),
             ("uint8 records", "uint8", fast),
         ):
-            images = pictures.open_place(str(pathlib.Path(folder) / place), size, threads=asked.threads).images
+            images = image_files.open_place(str(pathlib.Path(folder) / place), size, threads=asked.threads).images
             threads, rates = stream.readers(images.threads), measure(images)
             results[name] = {"threads": threads, "rates": rates}
             described = f"{name}, {threads} threads"

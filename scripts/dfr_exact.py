@@ -73,7 +73,7 @@ def main() -> None:
 
     train_features, label = all_pooled(source.train.image), source.train.label
     groups = Groups(cfg.method.groups, classes)
-    weight = groups.weights(label, source.train.cue if cfg.method.reads_bias else None).astype(np.float64)
+    weight = groups.weights(label, source.train.bias if cfg.method.reads_bias else None).astype(np.float64)
     weight /= weight.sum()
     mean = weight @ train_features
     deviation = np.sqrt(weight @ (train_features - mean) ** 2)
@@ -98,7 +98,7 @@ def main() -> None:
     tell("as trained", head, lambda raw: (raw - norm["mean"]) * scale + own["standard"]["bias"])
     x = standardised(train_features)
     tell("exact minimiser", minimise(x, label, weight, l1, classes))
-    rng, group = np.random.default_rng(0), groups.of(label, source.train.cue)
+    rng, group = np.random.default_rng(0), groups.of(label, source.train.bias)
     members = [np.flatnonzero(group == g) for g in np.unique(group)]
     least, heads = min(map(len, members)), []
     for _ in range(SUBSETS):

@@ -16,7 +16,7 @@ import tiny
 from PIL import Image
 
 from jaxbed import command_line, config, parallel, values
-from jaxbed.data import bar, bffhq, biased_pictures, colored_mnist, corrupted_cifar10, folder, held_out, imagenet, noise, shapes, waterbirds
+from jaxbed.data import bar, bffhq, biased_images, colored_mnist, corrupted_cifar10, folder, held_out, imagenet, noise, shapes, waterbirds
 from jaxbed.evaluation import decision_rules
 from jaxbed.methods import lff
 from jaxbed.models import efficientnet, mlp, simple_conv, style_network
@@ -57,9 +57,9 @@ def fake_digits() -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """A folder of three classes with six pictures each."""
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory):
+    """A folder of three classes with six images each."""
+    folder = tmp_path_factory.mktemp("images")
     for i in range(18):
         path = folder / f"n{i % 3:08d}" / f"{i}.png"
         path.parent.mkdir(exist_ok=True)
@@ -67,29 +67,29 @@ def pictures(tmp_path_factory):
     return folder
 
 
-def biased_source(cfg: biased_pictures.Config, pictures):
-    """BFFHQ, Waterbirds or BAR of ten training pictures and four in the other sets, by a table."""
-    names = sorted(str(path.relative_to(pictures)) for path in pictures.rglob("*.png"))
+def biased_source(cfg: biased_images.Config, images):
+    """BFFHQ, Waterbirds or BAR of ten training images and four in the other sets, by a table."""
+    names = sorted(str(path.relative_to(images)) for path in images.rglob("*.png"))
     rows = [f"{name},{i % 2},{(i > 9) + (i > 13)},{i // 2 % 2},{i // 2 % 2}\n" for i, name in enumerate(names)]
-    biased_pictures.table_path(pictures, cfg.conflicting_percent).write_text("img_filename,y,split,bias,place\n" + "".join(rows))
-    return dataclasses.replace(cfg, dir=str(pictures), side_px=64).open()
+    biased_images.table_path(images, cfg.conflicting_percent).write_text("img_filename,y,split,bias,place\n" + "".join(rows))
+    return dataclasses.replace(cfg, dir=str(images), side_px=64).open()
 
 
-def small_source(cfg: config.Train, monkeypatch, pictures):
+def small_source(cfg: config.Train, monkeypatch, images):
     """The data of a configuration, but little of it."""
     if isinstance(cfg.data, imagenet.Config):
-        return dataclasses.replace(cfg.data, train=str(pictures), val_from_train=2).open()
+        return dataclasses.replace(cfg.data, train=str(images), val_from_train=2).open()
     if isinstance(cfg.data, colored_mnist.Config):
         monkeypatch.setattr(colored_mnist, "read_idx", lambda folder: fake_digits())
         return cfg.data.open()
     if isinstance(cfg.data, corrupted_cifar10.Config):
         image, label = np.zeros((200, 32, 32, 3), np.uint8), np.arange(200) % 10
         monkeypatch.setattr(corrupted_cifar10, "read_cifar", lambda folder: [image, label, image, label])
-        return dataclasses.replace(cfg.data, dir=str(pictures)).open()
+        return dataclasses.replace(cfg.data, dir=str(images)).open()
     if isinstance(cfg.data, folder.Config):
-        return dataclasses.replace(cfg.data, train=str(pictures), size_px=64).open()
-    if isinstance(cfg.data, biased_pictures.Config):
-        return biased_source(cfg.data, pictures)
+        return dataclasses.replace(cfg.data, train=str(images), size_px=64).open()
+    if isinstance(cfg.data, biased_images.Config):
+        return biased_source(cfg.data, images)
     if isinstance(cfg.data, shapes.Config):
         return dataclasses.replace(cfg.data, train_images=16, val_images=16, test_images=16).open()
     assert isinstance(cfg.data, noise.Config), "say here how to make this data set small"
@@ -110,9 +110,9 @@ def shapes_of(tree):
         if dataset not in COMMON_NETS or stem in ("erm", "lff")
     ],
 )
-def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, pictures):
+def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, images):
     cfg = of_file(stem).get_config(dataset)
-    source = small_source(cfg, monkeypatch, pictures)
+    source = small_source(cfg, monkeypatch, images)
     cfg = dataclasses.replace(cfg, batch_size=BATCH, seeds=2, mesh=config.Mesh(seed=1, data=1))
     if stem == "debiased":  # whose style network is a file
         cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style=style_network.Config("random", width=4, stages=1)))
@@ -165,10 +165,10 @@ def test_mixtures_have_equal_shares_and_their_schedules():
         of_file("deepaugment_erm").get_config("shapes")
 
 
-def test_without_its_folders_a_mixture_is_refused(pictures):
+def test_without_its_folders_a_mixture_is_refused(images):
     cfg = of_file("deepaugment_erm").get_config("cae")
     with pytest.raises(ValueError, match="1 training sets need as many shares"):
-        dataclasses.replace(cfg.data, train=str(pictures), val_from_train=2).open()
+        dataclasses.replace(cfg.data, train=str(images), val_from_train=2).open()
 
 
 def test_stylised_training_sets():

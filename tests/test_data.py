@@ -62,10 +62,10 @@ def rows_of(split: Split) -> np.ndarray:
     return np.array([int(name.rpartition("-")[2]) for name in split.name])
 
 
-def split_of(label, cue, side_px: int = 4) -> Split:
+def split_of(label, bias, side_px: int = 4) -> Split:
     n = len(label)
     image = np.random.default_rng(0).integers(0, 256, (n, side_px, side_px, 3), np.uint8)
-    return Split(image, np.array(label, np.int32), np.array(cue, np.int32), np.array([f"i{i}" for i in range(n)]))
+    return Split(image, np.array(label, np.int32), np.array(bias, np.int32), np.array([f"i{i}" for i in range(n)]))
 
 
 def source_of(train: Split, **sets: EvaluationSet) -> Source:
@@ -78,7 +78,7 @@ def source_of(train: Split, **sets: EvaluationSet) -> Source:
 @pytest.mark.parametrize("percent", TABLE_8)
 def test_counts_are_those_of_table_8(digits, percent):
     train, val, test = construct(*digits, percent, 0)
-    found = [int(n) for split in (train, val) for n in ((split.cue == split.label).sum(), (split.cue != split.label).sum())]
+    found = [int(n) for split in (train, val) for n in ((split.bias == split.label).sum(), (split.bias != split.label).sum())]
     assert tuple(found) == TABLE_8[percent]
     assert len(test.label) == 10_000
 
@@ -86,7 +86,7 @@ def test_counts_are_those_of_table_8(digits, percent):
 @pytest.mark.parametrize("percent", TABLE_8)
 def test_conflicting_images_are_spread_over_the_digits(digits, percent):
     for split in construct(*digits, percent, 0)[:2]:
-        conflicting = np.bincount(split.label[split.cue != split.label], minlength=10)
+        conflicting = np.bincount(split.label[split.bias != split.label], minlength=10)
         exact = conflicting.sum() * np.bincount(split.label, minlength=10) / len(split.label)
         assert (np.abs(conflicting - exact) < 1).all()
 
@@ -94,16 +94,16 @@ def test_conflicting_images_are_spread_over_the_digits(digits, percent):
 @pytest.mark.parametrize("percent", [5, 20])
 def test_conflicting_colours_are_uniform_over_the_other_nine(digits, percent):
     train = construct(*digits, percent, 0)[0]
-    shift = (train.cue - train.label)[train.cue != train.label] % 10
+    shift = (train.bias - train.label)[train.bias != train.label] % 10
     counts = np.bincount(shift, minlength=10)
     assert counts[0] == 0 and stats.chisquare(counts[1:]).pvalue > UNLIKELY
-    colours = np.bincount(train.cue[train.cue != train.label], minlength=10)
+    colours = np.bincount(train.bias[train.bias != train.label], minlength=10)
     assert colours.min() > 0.7 * colours.mean()
 
 
 def test_conflicting_images_are_drawn_at_random(digits):
     train = construct(*digits, 20, 0)[0]
-    conflicting = train.cue != train.label
+    conflicting = train.bias != train.label
     for fifth in np.array_split(conflicting, 5):  # not the first of each class
         assert abs(fifth.mean() - 0.2) < 0.03
 
@@ -117,8 +117,8 @@ def test_test_set_is_the_same_for_all_percents(digits):
 def test_test_colours_are_uniform_and_independent_of_the_digit(digits):
     test = construct(*digits, 1, 0)[2]
     assert np.array_equal(test.label, digits[3])
-    assert stats.chisquare(np.bincount(test.cue, minlength=10)).pvalue > UNLIKELY
-    table = np.histogram2d(test.label, test.cue, bins=(10, 10), range=((0, 10), (0, 10)))[0]
+    assert stats.chisquare(np.bincount(test.bias, minlength=10)).pvalue > UNLIKELY
+    table = np.histogram2d(test.label, test.bias, bins=(10, 10), range=((0, 10), (0, 10)))[0]
     assert stats.chi2_contingency(table).pvalue > UNLIKELY
 
 
@@ -134,14 +134,14 @@ def test_labels_are_those_of_the_rows_the_names_tell(digits):
     train, val, test = construct(*digits, 5, 0)
     for split, label in ((train, digits[1]), (val, digits[1]), (test, digits[3])):
         assert np.array_equal(split.label, label[rows_of(split)])
-        assert split.label.dtype == split.cue.dtype == np.int32 and split.image.dtype == np.uint8
+        assert split.label.dtype == split.bias.dtype == np.int32 and split.image.dtype == np.uint8
 
 
 def test_same_data_seed_same_set_other_seed_another():
     one, again, other = (construct(*fake_digits(), 1, seed) for seed in (0, 0, 1))
     for a, b, c in zip(one, again, other, strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
-        assert not np.array_equal(a.cue, c.cue) and not np.array_equal(a.image, c.image)
+        assert not np.array_equal(a.bias, c.bias) and not np.array_equal(a.image, c.image)
     assert not np.array_equal(one[0].name, other[0].name)
 
 
@@ -174,7 +174,7 @@ def check_pixels(split: Split, grey: np.ndarray) -> None:
     assert (split.image[grey == 0] == 0).all()
     lower, upper = colour_bounds(split.image, grey)
     assert (lower < upper + 1e-9).all()  # one colour an image explains all its pixels, as their floor
-    mean = COLOURS[split.cue]
+    mean = COLOURS[split.bias]
     assert (lower < mean + 0.03).all() and (upper > mean - 0.03).all()  # six standard deviations
     assert (split.image.reshape(len(grey), -1, 3).max(1) <= np.minimum(mean + 0.03, 1) * grey.reshape(len(grey), -1).max(1)[:, None]).all()
 
@@ -202,9 +202,9 @@ def test_colour_noise_is_one_draw_an_image_and_channel():
     image, label, *_ = fake_digits()
     test = construct(image, label, grey, np.zeros(5_000, int), 1, 0)[2]
     assert (test.image == test.image[:, :1, :1]).all()
-    deviation = (test.image[:, 0, 0] + 0.5) / 255 - COLOURS[test.cue]
+    deviation = (test.image[:, 0, 0] + 0.5) / 255 - COLOURS[test.bias]
     free = (COLOURS > 0.03).all(1) & (COLOURS < 0.97).all(1)  # colours that clipping leaves alone
-    deviation = deviation[free[test.cue]]
+    deviation = deviation[free[test.bias]]
     assert len(deviation) > 1_000
     np.testing.assert_allclose(deviation.std(0), np.hypot(0.005, 1 / 255 / np.sqrt(12)), rtol=0.08)
     assert np.abs(deviation.mean(0)).max() < 0.0006
@@ -227,7 +227,7 @@ def idx_digits(monkeypatch):
 
 def test_source_says_what_it_is(idx_digits):
     source = colored_mnist.Config(conflicting_percent=5, seed=2).open()
-    assert source.name == "colored_mnist" and source.cue_name == "colour" and source.class_names == tuple("0123456789")
+    assert source.name == "colored_mnist" and source.bias_name == "colour" and source.class_names == tuple("0123456789")
     assert {name: (s.role, s.decision) for name, s in source.sets.items()} == {"val": ("val", "argmax"), "unbiased": ("test", "argmax")}
     splits = (source.train, source.sets["val"].split, source.sets["unbiased"].split)
     assert [len(split.label) for split in splits] == [45_000, 5_000, 10_000]
@@ -426,13 +426,13 @@ def test_archive_is_read_sorted_by_path(tmp_path, level, conflict):
         f"1pct/{conflict}/2/5_2_9.png",
         f"1pct/{conflict}/4/5_4_1.png",
     ]
-    assert train.label.tolist() == [0, 0, 3, 2, 4] and train.cue.tolist() == [0, 0, 3, 9, 1]
+    assert train.label.tolist() == [0, 0, 3, 2, 4] and train.bias.tolist() == [0, 0, 3, 9, 1]
     assert train.image[:, 0, 0].tolist() == [[v, 2 * v, 3 * v] for v in (1, 0, 2, 3, 4)]
-    assert val.label.tolist() == [7, 8] and val.cue.tolist() == [1, 8] and val.image[:, 5, 5, 0].tolist() == [6, 5]
-    assert test.label.tolist() == [0, 1, 9] and test.cue.tolist() == [5, 1, 9] and test.image[:, 0, 0, 0].tolist() == [20, 21, 22]
+    assert val.label.tolist() == [7, 8] and val.bias.tolist() == [1, 8] and val.image[:, 5, 5, 0].tolist() == [6, 5]
+    assert test.label.tolist() == [0, 1, 9] and test.bias.tolist() == [5, 1, 9] and test.image[:, 0, 0, 0].tolist() == [20, 21, 22]
     for split in (train, val, test):
         check("archive", split, 10)
-        assert split.label.dtype == split.cue.dtype == np.int32 and split.image.shape[1:] == (28, 28, 3)
+        assert split.label.dtype == split.bias.dtype == np.int32 and split.image.shape[1:] == (28, 28, 3)
 
 
 @pytest.mark.parametrize(("percent", "folder"), [(0.5, "0.5pct"), (1.0, "1pct"), (2, "2pct"), (5.0, "5pct")])
@@ -527,14 +527,14 @@ GOOD = split_of([0, 1, 2, 2], [0, -1, 1, 2])
     [
         (GOOD._replace(image=GOOD.image[:3]), r"set train: its arrays must have one common length.*'image': 3"),
         (GOOD._replace(name=GOOD.name[:2]), r"'name': 2"),
-        (GOOD._replace(cue=GOOD.cue[:0]), r"'cue': 0"),
+        (GOOD._replace(bias=GOOD.bias[:0]), r"'bias': 0"),
         (Split(*(field[:0] for field in GOOD)), "common length above 0"),
         (GOOD._replace(image=GOOD.image / np.float32(255)), r"images must be uint8 .* are float32 \[4, 4, 4, 3\]"),
         (GOOD._replace(image=GOOD.image[..., 0]), r"images must be uint8 .* are uint8 \[4, 4, 4\]"),
         (GOOD._replace(label=GOOD.label - 1), "label runs from -1 to 1, allowed are 0 to 2"),
         (GOOD._replace(label=GOOD.label + 1), "label runs from 1 to 3, allowed are 0 to 2"),
-        (GOOD._replace(cue=GOOD.cue - 1), "cue runs from -2 to 1, allowed are -1 to 2"),
-        (GOOD._replace(cue=GOOD.cue + 1), "cue runs from 0 to 3, allowed are -1 to 2"),
+        (GOOD._replace(bias=GOOD.bias - 1), "bias runs from -2 to 1, allowed are -1 to 2"),
+        (GOOD._replace(bias=GOOD.bias + 1), "bias runs from 0 to 3, allowed are -1 to 2"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(bad, message):
@@ -559,23 +559,23 @@ def test_cells_count_each_pair_that_occurs():
 
 
 def table_of(text: str) -> tuple[int, list[int], dict[tuple[int, int], int]]:
-    """(first cue, lengths of rows, cells) of a description, its columns read as its head says."""
+    """(first bias, lengths of rows, cells) of a description, its columns read as its head says."""
     head, *lines = text.split("\n")
-    first = int(re.search(r"columns cues (-?\d+)-(\d+)$", head)[1])
+    first = int(re.search(r"columns biases (-?\d+)-(\d+)$", head)[1])
     rows = {int(line.partition("|")[0]): [int(n) for n in line.partition("|")[2].split()] for line in lines}
     return first, [len(row) for row in rows.values()], {(y, first + i): n for y, row in rows.items() for i, n in enumerate(row) if n}
 
 
 @pytest.mark.parametrize(
-    "cue", [(0, 1, 2, 1, 0, 0), (0, 2, 2, 2, 0, 0), (-1, 0, 2, 1, 1, -1)], ids=["all cues", "a cue missing", "some without"]
+    "bias", [(0, 1, 2, 1, 0, 0), (0, 2, 2, 2, 0, 0), (-1, 0, 2, 1, 1, -1)], ids=["all biases", "a bias missing", "some without"]
 )
-def test_description_tells_the_cells(cue):
-    split = split_of([0, 1, 2, 0, 0, 2], cue)
+def test_description_tells_the_cells(bias):
+    split = split_of([0, 1, 2, 0, 0, 2], bias)
     text = describe("train", split)
-    aligned = sum(y == b for y, b in zip(split.label, cue, strict=True))
-    assert text.startswith(f"train: 6 images, {aligned} aligned, {sum(b >= 0 for b in cue) - aligned} conflicting; ")
+    aligned = sum(y == b for y, b in zip(split.label, bias, strict=True))
+    assert text.startswith(f"train: 6 images, {aligned} aligned, {sum(b >= 0 for b in bias) - aligned} conflicting; ")
     _, lengths, found = table_of(text)
-    assert found == cells(split) and set(lengths) == {max(cue) - min(cue) + 1}
+    assert found == cells(split) and set(lengths) == {max(bias) - min(bias) + 1}
 
 
 def test_description_without_cues_counts_labels():
@@ -630,7 +630,7 @@ def test_noise_has_the_shapes_asked_for():
         "val": ("val", (5, 20, 20, 3)),
         "test": ("test", (5, 20, 20, 3)),
     }
-    assert len(source.class_names) == 7 and (source.train.cue == -1).all() and source.train.label.dtype == np.int32
+    assert len(source.class_names) == 7 and (source.train.bias == -1).all() and source.train.label.dtype == np.int32
     assert len(set(source.train.name)) == 33
     again, other = (noise.Config(side_px=20, classes=7, train_images=33, val_images=5, seed=seed).open() for seed in (1, 2))
     assert np.array_equal(again.train.image, source.train.image) and not np.array_equal(other.train.image, source.train.image)

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from data_prep import pictures as script
-from jaxbed.data import pictures, records
-from jaxbed.data.pictures import Size
+from jaxbed.data import image_files, records
+from jaxbed.data.image_files import Size
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def run(source, target, *options):
 
 def test_jpeg_records_are_the_folder_and_go_on_where_they_stopped(source, tmp_path, capsys):
     target = tmp_path / "records"
-    assert run(source, target) == 0 and "12 pictures of 3 classes in 3 files, 0 left out" in capsys.readouterr().out
-    plain, found = (pictures.open_place(str(place), Size(16, 16)) for place in (source, target))
+    assert run(source, target) == 0 and "12 images of 3 classes in 3 files, 0 left out" in capsys.readouterr().out
+    plain, found = (image_files.open_place(str(place), Size(16, 16)) for place in (source, target))
     np.testing.assert_array_equal(found.images.load()[0], plain.images.load()[0])
     np.testing.assert_array_equal(found.labels, plain.labels)
     times = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
@@ -38,10 +38,10 @@ def test_jpeg_records_are_the_folder_and_go_on_where_they_stopped(source, tmp_pa
     assert run(source, target) == 0
     again = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
     assert [name for name in times if times[name] != again[name]] == ["part-00001-of-00003.array_record"]
-    np.testing.assert_array_equal(pictures.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.load()[0])
+    np.testing.assert_array_equal(image_files.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.load()[0])
 
 
-def test_parts_whose_pictures_have_changed_are_made_again(source, tmp_path):
+def test_parts_whose_images_have_changed_are_made_again(source, tmp_path):
     target = tmp_path / "records"
 
     def made_again():
@@ -49,7 +49,7 @@ def test_parts_whose_pictures_have_changed_are_made_again(source, tmp_path):
         before = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
         assert run(source, target) == 0
         found = records.open_records(target)
-        names, labels, classes = pictures.list_folder(source)
+        names, labels, classes = image_files.list_folder(source)
         assert (found.names.tolist(), found.labels.tolist(), found.classes) == (names.tolist(), labels.tolist(), classes)
         assert [found.source[row] for row in range(12)] == [(source / name).read_bytes() for name in names]
         return [int(path.name[5:10]) for path in sorted(target.glob("*.array_record")) if path.stat().st_mtime_ns != before.get(path.name)]
@@ -74,7 +74,7 @@ def test_records_that_are_made_again_are_unfinished_until_then(source, tmp_path)
         records.open_records(tmp_path / "records")
 
 
-def test_squares_and_unreadable_pictures(source, tmp_path, capsys):
+def test_squares_and_unreadable_images(source, tmp_path, capsys):
     (source / "class1" / "4.jpeg").write_bytes(b"nothing")
     assert run(source, tmp_path / "strict", "--format", "uint8", "--side-px", "16") == 2
     assert "class1/4.jpeg cannot be read" in capsys.readouterr().err and not (tmp_path / "strict" / "manifest.json").exists()
@@ -84,9 +84,9 @@ def test_squares_and_unreadable_pictures(source, tmp_path, capsys):
     found = records.open_records(target)
     assert len(found.names) == 11 and "class1/4.jpeg" not in found.names and found.side_px == 16
     assert list(json.loads((target / "manifest.json").read_text())["skipped"]) == ["class1/4.jpeg"]
-    plain = pictures.open_place(str(source), Size(16, 16), corrupt="skip")
+    plain = image_files.open_place(str(source), Size(16, 16), corrupt="skip")
     rows = np.flatnonzero(plain.images.names != "class1/4.jpeg")
-    np.testing.assert_array_equal(pictures.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.take(rows)[0])
+    np.testing.assert_array_equal(image_files.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.take(rows)[0])
 
 
 def test_a_folder_begun_with_other_settings_is_left_alone(source, tmp_path, capsys):
@@ -97,8 +97,8 @@ def test_a_folder_begun_with_other_settings_is_left_alone(source, tmp_path, caps
     assert "is no folder" in capsys.readouterr().err
 
 
-def test_a_refused_picture_leaves_no_half_written_file(source, tmp_path, capsys):
-    (source / "class1" / "4.jpeg").write_bytes(b"no picture")
+def test_a_refused_image_leaves_no_half_written_file(source, tmp_path, capsys):
+    (source / "class1" / "4.jpeg").write_bytes(b"no image")
     target = tmp_path / "records"
     assert run(source, target) == 2 and "4.jpeg cannot be read" in capsys.readouterr().err
     assert not [path for path in target.rglob("*") if path.suffix == ".partial"]

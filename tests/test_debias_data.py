@@ -21,17 +21,17 @@ from scipy import ndimage
 
 from data_prep import debias_sets
 from data_prep import waterbirds as synthesis
-from jaxbed.data import bar, bffhq, biased_pictures, corrupted_cifar10, corruptions, shapes, waterbirds
+from jaxbed.data import bar, bffhq, biased_images, corrupted_cifar10, corruptions, shapes, waterbirds
 from jaxbed.data.held_out import pick
 from jaxbed.data.source import cells
 from jaxbed.data.split import Split
 from jaxbed.training import log, members
 
-PERCENTS = biased_pictures.PERCENTS
+PERCENTS = biased_images.PERCENTS
 SMALL = {"side_px": 8, "threads": 1}
 
 
-def picture(path: pathlib.Path, number: int, size=(6, 5)) -> None:
+def image(path: pathlib.Path, number: int, size=(6, 5)) -> None:
     """One colour, which tells the number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (number % 256, number // 256, 0)).save(path)
@@ -42,7 +42,7 @@ def number_of(image: np.ndarray) -> np.ndarray:
 
 
 def counts(split) -> tuple[int, int]:
-    return int((split.label == split.cue).sum()), int((split.label != split.cue).sum())
+    return int((split.label == split.bias).sum()), int((split.label != split.bias).sum())
 
 
 def splits(source) -> list:
@@ -71,7 +71,7 @@ def write_bffhq(root: pathlib.Path, conflict: str = "conflict", valid: str = "va
             ("test", 0, 1),
         ]
     ):
-        picture(root / place / f"{100 - i}_{y}_{b}.png", i)
+        image(root / place / f"{100 - i}_{y}_{b}.png", i)
     return root
 
 
@@ -79,35 +79,35 @@ def write_bffhq(root: pathlib.Path, conflict: str = "conflict", valid: str = "va
 @pytest.mark.parametrize("valid", ["valid", "val", "1pct/valid", "1pct/val", "valid/0"])
 def test_bffhq_archive_however_its_folders_are_spelled(tmp_path, conflict, valid):
     source = bffhq.Config(dir=str(write_bffhq(tmp_path, conflict, valid)), **SMALL).open()
-    assert source.name == "bffhq" and source.class_names == ("young", "old") and source.cue_name == "gender"
+    assert source.name == "bffhq" and source.class_names == ("young", "old") and source.bias_name == "gender"
     assert {name: s.role for name, s in source.sets.items()} == {"val": "val", "unbiased": "test"}
     assert [counts(split) for split in splits(source)] == [(3, 1), (1, 1), (2, 1)]  # aligned test images are kept
     assert source.facts["counts"]["test"] == {"aligned": 2, "conflicting": 1}
     for split in splits(source):
-        assert split.image.shape[1:] == (8, 8, 3) and split.label.dtype == split.cue.dtype == np.int32
-        for i, name, y, b in zip(number_of(split.image), split.name, split.label, split.cue, strict=True):
+        assert split.image.shape[1:] == (8, 8, 3) and split.label.dtype == split.bias.dtype == np.int32
+        for i, name, y, b in zip(number_of(split.image), split.name, split.label, split.bias, strict=True):
             assert pathlib.PurePath(name).name == f"{100 - i}_{y}_{b}.png"
         assert list(split.name) == sorted(split.name)
 
 
 def test_a_ratio_has_its_own_validation_set_before_the_shared_one(tmp_path):
     write_bffhq(tmp_path)
-    picture(tmp_path / "1pct" / "valid" / "7_1_1.png", 50)
-    picture(tmp_path / "1pct" / "valid" / "._7_1_1.png", 51)  # as macOS adds
+    image(tmp_path / "1pct" / "valid" / "7_1_1.png", 50)
+    image(tmp_path / "1pct" / "valid" / "._7_1_1.png", 51)  # as macOS adds
     split = bffhq.Config(dir=str(tmp_path), **SMALL).open().sets["val"].split
     assert split.name.tolist() == ["1pct/valid/7_1_1.png"]
 
 
 @pytest.mark.parametrize("name", ["7_1_2.png", "7.png", "7_1_.png", "7_a_1.png", "7_1_01.png"])
 def test_names_that_tell_no_label_are_refused(tmp_path, name):
-    picture(write_bffhq(tmp_path) / "test" / name, 0)
+    image(write_bffhq(tmp_path) / "test" / name, 0)
     with pytest.raises(ValueError, match=rf"test/{name}: the name must end in _<label>_<bias>, both of 0 to 1\. Move other"):
         bffhq.Config(dir=str(tmp_path), **SMALL).open()
 
 
 def test_what_is_missing_is_named_with_the_cure(tmp_path):
     write_bffhq(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no pictures under .*/5pct/align: expected are .*Unpack the archive of DisEnt"):
+    with pytest.raises(FileNotFoundError, match=r"no images under .*/5pct/align: expected are .*Unpack the archive of DisEnt"):
         bffhq.Config(dir=str(tmp_path), conflicting_percent=5, **SMALL).open()
     with pytest.raises(FileNotFoundError, match=r"data\.dir = '.*nowhere' is no folder: name the one"):
         bffhq.Config(dir=str(tmp_path / "nowhere")).open()
@@ -126,7 +126,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path, module, change, message):
         module.Config(**{"dir": str(write_bffhq(tmp_path)), **change}).open()
 
 
-def test_unreadable_pictures_are_an_error_or_left_out_with_their_labels(tmp_path):
+def test_unreadable_images_are_an_error_or_left_out_with_their_labels(tmp_path):
     write_bffhq(tmp_path)
     (tmp_path / "1pct" / "align" / "1" / "99_1_1.png").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"99_1_1\.png cannot be read .*data\.corrupt=skip"):
@@ -146,12 +146,12 @@ def test_large_sets_are_streamed(tmp_path):
 # Pixels
 
 
-def test_pictures_become_squares_whole():
-    """Not cut: the right edge of a wide picture is still there. As torchvision's Resize of a Pillow picture."""
+def test_images_become_squares_whole():
+    """Not cut: the right edge of a wide image is still there. As torchvision's Resize of a Pillow image."""
     wide = Image.fromarray(np.repeat(np.repeat(np.uint8([[[255, 0, 0], [0, 0, 0], [0, 0, 255]]]), 10, 0), 10, 1))
     file = io.BytesIO()
     wide.convert("RGB").save(file, "PNG")
-    square = biased_pictures.stretch(file.getvalue(), 9)
+    square = biased_images.stretch(file.getvalue(), 9)
     assert square.shape == (9, 9, 3) and square[4, 0].tolist() == [255, 0, 0] and square[4, 8].tolist() == [0, 0, 255]
     np.testing.assert_array_equal(square, np.asarray(wide.resize((9, 9), Image.Resampling.BILINEAR)))
 
@@ -189,8 +189,8 @@ HEADER = "img_id,img_filename,y,split,place,place_filename\n"
 
 
 def write_waterbirds(root: pathlib.Path, sizes: dict[tuple[int, int, int], int]) -> pathlib.Path:
-    """A published archive with so many pictures of each (split, label, place); all the same file."""
-    picture(root / "one.jpg", 3)
+    """A published archive with so many images of each (split, label, place); all the same file."""
+    image(root / "one.jpg", 3)
     lines = [f"a/{s}{y}{b}_{i:04d}.jpg,{y},{s},{b},/o/ocean/1.jpg" for (s, y, b), size in sizes.items() for i in range(size)]
     (root / "a").mkdir()
     for line in lines:
@@ -214,7 +214,7 @@ def cells_of(rows: list[dict], split: int) -> list[int]:
 def test_waterbirds_ratios_from_the_published_archive(published):
     train = {0.5: [3498, 18, 5, 1057], 1: [3498, 35, 11, 1057], 2: [3498, 71, 22, 1057], 5: [3498, 184, 56, 1057], 20: [736, 184, 56, 224]}
     val = {0.5: 3, 1: 6, 2: 12, 5: 32, 20: 150}  # conflicting beside 600 aligned
-    tables = {percent: rows_of(biased_pictures.table_path(published, percent)) for percent in PERCENTS}
+    tables = {percent: rows_of(biased_images.table_path(published, percent)) for percent in PERCENTS}
     for percent, rows in tables.items():
         assert cells_of(rows, 0) == train[percent]
         a, b, c, d = cells_of(rows, 1)
@@ -227,9 +227,9 @@ def test_waterbirds_ratios_from_the_published_archive(published):
     assert {r["img_filename"] for r in tables[5] if r["split"] == "0"} == {r["img_filename"] for r in published_rows if r["split"] == "0"}
 
 
-def test_waterbirds_conflicting_pictures_are_drawn_at_random(published):
+def test_waterbirds_conflicting_images_are_drawn_at_random(published):
     names = [
-        r["img_filename"] for r in rows_of(biased_pictures.table_path(published, 2)) if r["split"] == "0" and r["y"] == "0" != r["place"]
+        r["img_filename"] for r in rows_of(biased_images.table_path(published, 2)) if r["split"] == "0" and r["y"] == "0" != r["place"]
     ]
     numbers = np.array([int(name[-8:-4]) for name in names])
     assert len(numbers) == 71 and 60 < numbers.mean() < 124  # of 0 to 183
@@ -244,7 +244,7 @@ def test_waterbirds_tables_are_read_and_the_published_one_too(tmp_path):
     for s, split in enumerate(splits(source)):
         assert cells(split) == {(y, b): n for (k, y, b), n in sizes.items() if k == s}
         assert list(split.name) == sorted(split.name)  # whatever the order of the table
-    assert source.facts["conflicting_percent"] is None and source.facts["table"] == "metadata.csv" and source.cue_name == "background"
+    assert source.facts["conflicting_percent"] is None and source.facts["table"] == "metadata.csv" and source.bias_name == "background"
     assert debias_sets.main(["waterbirds", str(root), "--percents", "20"]) == 0
     source = waterbirds.Config(dir=str(root), conflicting_percent=20, **SMALL).open()
     assert source.facts["conflicting_percent"] == 20 and len(source.facts["table_sha256"]) == 64
@@ -274,7 +274,7 @@ def test_waterbirds_tables_are_read_and_the_published_one_too(tmp_path):
     ],
 )
 def test_damaged_tables_are_refused(tmp_path, content, message):
-    picture(tmp_path / "one.jpg", 3)
+    image(tmp_path / "one.jpg", 3)
     (tmp_path / "metadata.csv").write_text(content)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         waterbirds.Config(dir=str(tmp_path), table="metadata.csv", **SMALL).open()
@@ -364,7 +364,7 @@ def test_species_are_told_by_parts_of_their_names_or_by_words():
 def write_cub(root: pathlib.Path, birds: int = 60) -> pathlib.Path:
     names = [f"{species}/{i:03d}.jpg" for i in range(birds // 3) for species in ("001.Black_footed_Albatross", *LAND_SPECIES)]
     for i, name in enumerate(names):
-        picture(root / "CUB" / "images" / name, i, (12, 9))
+        image(root / "CUB" / "images" / name, i, (12, 9))
         mask = np.zeros((9, 12), np.uint8)
         mask[:, :6] = 255
         path = (root / "CUB" / "segmentations" / name).with_suffix(".png")
@@ -385,17 +385,17 @@ def synthesise(root: pathlib.Path, *options: str) -> int:
     return synthesis.main([str(root / "out"), "--cub", str(root / "CUB"), "--places", str(root / "places"), "--workers", "2", *options])
 
 
-def test_synthesis_makes_each_picture_once_and_goes_on(tmp_path, capsys):
+def test_synthesis_makes_each_image_once_and_goes_on(tmp_path, capsys):
     write_cub(tmp_path)
     assert synthesise(tmp_path) == 0
     made = sorted((tmp_path / "out").rglob("*.jpg"))
-    assert f"{len(made)} pictures made, 0 were there" in capsys.readouterr().out and 60 < len(made) < 90
+    assert f"{len(made)} images made, 0 were there" in capsys.readouterr().out and 60 < len(made) < 90
     source = waterbirds.Config(dir=str(tmp_path / "out"), conflicting_percent=20, **SMALL).open()
     assert [sum(counts(split)) for split in splits(source)] == [24, 6, 30]
     # of 8 or so water birds and 16 land birds, a fifth of each class, and half of the test set's 20 and 10
     assert cells(source.sets["unbiased"].split) == {(0, 0): 10, (0, 1): 10, (1, 0): 5, (1, 1): 5}
     for split in splits(source):
-        for name, y, b, image in zip(split.name, split.label, split.cue, split.image, strict=True):
+        for name, y, b, image in zip(split.name, split.label, split.bias, split.image, strict=True):
             assert name.startswith(("land", "water")[b]) and ("Albatross" in name) == y
             assert abs(int(image[4, 7, 2]) - (100 + 100 * b)) < 8 and int(image[4, 0, 2]) < 8  # place right, bird left
     before = {path: path.stat().st_mtime_ns for path in made}
@@ -414,7 +414,7 @@ def test_synthesis_says_what_it_lacks(tmp_path, capsys):
         path.unlink()
     for path in sorted((tmp_path / "places" / "l" / "lake" / "natural").glob("*"))[1:]:
         path.unlink()
-    assert synthesise(tmp_path) == 2 and "hold 1 pictures (*.jpg), and" in capsys.readouterr().err
+    assert synthesise(tmp_path) == 2 and "hold 1 images (*.jpg), and" in capsys.readouterr().err
     (tmp_path / "CUB" / "images.txt").unlink()
     assert synthesise(tmp_path) == 2 and "images.txt is missing: --cub names" in capsys.readouterr().err
 
@@ -450,7 +450,7 @@ ACTIONS = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing
 
 def write_original_bar(root: pathlib.Path) -> pathlib.Path:
     """As many files as the original has of each class, all the same one."""
-    picture(root / "one.jpg", 3)
+    image(root / "one.jpg", 3)
     for name, sizes in (("train", (326, 520, 163, 279, 336, 317)), ("test", (105, 159, 42, 131, 132, 85))):
         (root / name).mkdir()
         for action, size in zip(ACTIONS, sizes, strict=True):
@@ -461,7 +461,7 @@ def write_original_bar(root: pathlib.Path) -> pathlib.Path:
 
 def test_bar_from_the_original_has_the_papers_counts(tmp_path, capsys):
     root = write_original_bar(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no pictures under .*train/align.*debias_sets\.py bar .* makes the table"):
+    with pytest.raises(FileNotFoundError, match=r"no images under .*train/align.*debias_sets\.py bar .* makes the table"):
         bar.Config(dir=str(root), **SMALL).open()
     assert debias_sets.main(["bar", str(root)]) == 0
     assert "train 1,493 aligned + 13 conflicting, val 168 aligned + 6 conflicting, test 280 aligned + 280" in capsys.readouterr().out
@@ -472,22 +472,22 @@ def test_bar_from_the_original_has_the_papers_counts(tmp_path, capsys):
         names = np.concatenate([split.name for split in splits(source)])
         assert len(set(names)) == len(names)
         for split in splits(source):
-            conflicting = split.cue != split.label
-            assert (split.cue[conflicting] == (split.label[conflicting] + 1) % 6).all()
+            conflicting = split.bias != split.label
+            assert (split.bias[conflicting] == (split.label[conflicting] + 1) % 6).all()
             assert [name.split("/")[0] == "test" for name in split.name] == conflicting.tolist()
             assert [ACTIONS.index(name.split("/")[1].rpartition("_")[0]) for name in split.name] == split.label.tolist()
-        spread = np.bincount(source.sets["val"].split.label[source.sets["val"].split.cue == source.sets["val"].split.label], minlength=6)
+        spread = np.bincount(source.sets["val"].split.label[source.sets["val"].split.bias == source.sets["val"].split.label], minlength=6)
         assert np.abs(spread - 168 * np.array([326, 520, 163, 279, 336, 317]) / 1941).max() < 1.01
-        train_conflicting.append(set(source.train.name[source.train.cue != source.train.label]))
+        train_conflicting.append(set(source.train.name[source.train.bias != source.train.label]))
     assert train_conflicting[0] < train_conflicting[1] < train_conflicting[2]
     assert source.facts["bias_label"].startswith("none")
-    picture(root / "train" / "polevaulting_1.jpg", 0)
+    image(root / "train" / "polevaulting_1.jpg", 0)
     (root / "metadata_1pct.csv").unlink()
     assert debias_sets.main(["bar", str(root)]) == 2
     assert "polevaulting_1.jpg: names are <class>_<number>, the class one of climbing" in capsys.readouterr().err
     (root / "train" / "polevaulting_1.jpg").unlink()
     (root / "test" / "racing_1.jpg").unlink()
-    assert debias_sets.main(["bar", str(root)]) == 2 and "test has 653 pictures, and 654 are needed" in capsys.readouterr().err
+    assert debias_sets.main(["bar", str(root)]) == 2 and "test has 653 images, and 654 are needed" in capsys.readouterr().err
     assert debias_sets.main(["bar", str(root / "train")]) == 2 and "expected is the original BAR" in capsys.readouterr().err
 
 
@@ -504,10 +504,10 @@ def test_bar_archive_with_its_dummy_bias(tmp_path, valid):
             ("test/racing", 4, 2),
         ]
     ):
-        picture(tmp_path / place / f"pole vaulting_{i}_{y}_{b}.jpg", i)
+        image(tmp_path / place / f"pole vaulting_{i}_{y}_{b}.jpg", i)
     train, val, test = splits(bar.Config(dir=str(tmp_path), **SMALL).open())
     assert cells(train) == {(3, 3): 1, (5, 5): 1, (5, 0): 1} and cells(val) == {(3, 3): 1, (0, 1): 1} and cells(test) == {(4, 5): 1}
-    with pytest.raises(FileNotFoundError, match=r"no pictures under .*train/conflict/20pct"):
+    with pytest.raises(FileNotFoundError, match=r"no images under .*train/conflict/20pct"):
         bar.Config(dir=str(tmp_path), conflicting_percent=20, **SMALL).open()
 
 
@@ -523,8 +523,8 @@ def test_a_method_that_reads_the_bias_is_refused_where_there_is_none(tmp_path):
 
 
 def test_few_conflicting_validation_images_are_told():
-    def said(label, cue):
-        split = Split(np.zeros((len(label), 2, 2, 3), np.uint8), np.int32(label), np.int32(cue), np.arange(len(label)).astype(str))
+    def said(label, bias):
+        split = Split(np.zeros((len(label), 2, 2, 3), np.uint8), np.int32(label), np.int32(bias), np.arange(len(label)).astype(str))
         return log.few_conflicting(split, ("land", "water"))
 
     assert said([0, 0, 1, 1], [-1] * 4) == said([0, 1], [0, 1]) == ""
@@ -552,10 +552,10 @@ def test_bffhq_drawn_from_the_archive(tmp_path, monkeypatch, capsys):
         for b in (0, 1):
             for i in range(250 if y == b else 60):
                 place = f"{(1, 2)[i % 2]}pct/{'align' if y == b else 'conflict'}/{y}" if i > 20 else ("valid", "test")[i % 2]
-                picture(tmp_path / place / f"{i}_{y}_{b}.png", number)
+                image(tmp_path / place / f"{i}_{y}_{b}.png", number)
                 number += 1
-                if i > 50:  # the same picture in two ratios under other numbers
-                    picture(tmp_path / f"5pct/{y}" / f"{1000 + i}_{y}_{b}.png", number - 1)
+                if i > 50:  # the same image in two ratios under other numbers
+                    image(tmp_path / f"5pct/{y}" / f"{1000 + i}_{y}_{b}.png", number - 1)
     assert debias_sets.main(["bffhq", str(tmp_path), "--train", "360", "--percents", "1,5,20"]) == 0
     assert "train 288 aligned + 72 conflicting, val 32 aligned + 8 conflicting, test 24 aligned + 24" in capsys.readouterr().out
     sources = {p: bffhq.Config(dir=str(tmp_path), conflicting_percent=p, **SMALL).open() for p in (1, 5, 20)}
@@ -565,17 +565,17 @@ def test_bffhq_drawn_from_the_archive(tmp_path, monkeypatch, capsys):
         assert counts(train) == (360 - conflicting, conflicting) and sum(counts(val)) == 40
         assert np.bincount(train.label).tolist() == [180, 180] and set(cells(test).values()) == {12}
         seen = np.concatenate([number_of(split.image) for split in (train, val, test)])
-        assert len(set(seen)) == len(seen)  # no picture twice, under whatever name
+        assert len(set(seen)) == len(seen)  # no image twice, under whatever name
     one, *others = (set(source.sets["unbiased"].split.name) for source in sources.values())
     assert one == others[0] == others[1]
-    conflicts = [{n for n, y, b in zip(s.train.name, s.train.label, s.train.cue, strict=True) if y != b} for s in sources.values()]
+    conflicts = [{n for n, y, b in zip(s.train.name, s.train.label, s.train.bias, strict=True) if y != b} for s in sources.values()]
     assert conflicts[0] < conflicts[1] < conflicts[2]
-    before = biased_pictures.table_path(tmp_path, 5).read_bytes()
+    before = biased_images.table_path(tmp_path, 5).read_bytes()
     assert debias_sets.main(["bffhq", str(tmp_path), "--train", "360", "--percents", "5", "--seed", "3"]) == 2
-    assert "is there, drawn in another way" in capsys.readouterr().err and biased_pictures.table_path(tmp_path, 5).read_bytes() == before
+    assert "is there, drawn in another way" in capsys.readouterr().err and biased_images.table_path(tmp_path, 5).read_bytes() == before
     assert debias_sets.main(["bffhq", str(tmp_path)]) == 2
-    assert "pictures of label 0 and bias 0, and 0.5 % conflicting in 18000 needs" in capsys.readouterr().err
-    assert debias_sets.main(["bffhq", str(tmp_path / "5pct")]) == 2 and "holds no pictures in folders" in capsys.readouterr().err
+    assert "images of label 0 and bias 0, and 0.5 % conflicting in 18000 needs" in capsys.readouterr().err
+    assert debias_sets.main(["bffhq", str(tmp_path / "5pct")]) == 2 and "holds no images in folders" in capsys.readouterr().err
 
 
 def test_bffhq_counts_are_those_of_table_8():
@@ -681,9 +681,9 @@ def write_lff(root: pathlib.Path) -> pathlib.Path:
         (folder / part).mkdir(parents=True)
         image = np.zeros((size, 32, 32, 3), np.uint8) + np.arange(size, dtype=np.uint8)[:, None, None, None]
         label = np.arange(size) % 10
-        cue = np.where(np.arange(size) % 4 == 0, (label + 1) % 10, label)  # a quarter conflicts, all in even classes
+        bias = np.where(np.arange(size) % 4 == 0, (label + 1) % 10, label)  # a quarter conflicts, all in even classes
         np.save(folder / part / "images.npy", image)
-        np.save(folder / part / "attrs.npy", np.stack([label, cue], 1).astype(np.uint8))
+        np.save(folder / part / "attrs.npy", np.stack([label, bias], 1).astype(np.uint8))
     return folder
 
 
@@ -698,7 +698,7 @@ def test_lff_arrays_are_read_and_a_tenth_is_held_out(tmp_path, inside):
     for split, row in zip((train, val, test), rows, strict=True):
         np.testing.assert_array_equal(split.image[:, 0, 0, 0], row % 256)
         np.testing.assert_array_equal(split.label, row % 10)
-        assert split.label.dtype == split.cue.dtype == np.int32
+        assert split.label.dtype == split.bias.dtype == np.int32
     assert np.bincount(val.label, minlength=10).tolist() == [4] * 10
     with pytest.raises(FileNotFoundError, match=r"is missing: expected is LfF's folder CorruptedCIFAR10-Type1-Skewed0\.02-Severity4"):
         corrupted_cifar10.Config(dir=str(tmp_path), layout="lff", type=1, conflicting_percent=2).open()
@@ -720,7 +720,7 @@ def test_lff_arrays_are_read_and_a_tenth_is_held_out(tmp_path, inside):
 
 def test_the_archive_has_nested_validation_folders(tmp_path):
     for i, place in enumerate(("1pct/align/3", "1pct/conflict/3", "1pct/valid/3", "test/3")):
-        picture(tmp_path / "cifar10c" / place / f"{i}_3_{3 + i % 2}.png", i, (32, 32))
+        image(tmp_path / "cifar10c" / place / f"{i}_3_{3 + i % 2}.png", i, (32, 32))
     source = corrupted_cifar10.Config(dir=str(tmp_path), layout="archive").open()
     assert [cells(split) for split in splits(source)] == [{(3, 3): 1, (3, 4): 1}, {(3, 3): 1}, {(3, 4): 1}]
     assert source.train.image.shape == (2, 32, 32, 3) and "corruptions" not in source.facts
@@ -734,7 +734,7 @@ def test_the_archive_has_nested_validation_folders(tmp_path):
         ({"seed": -1}, "data.seed = -1"),
         ({"conflicting_percent": 10}, "data.conflicting_percent = 10 is not one of 0.5, 1, 2, 5, 20"),
         ({"type": 1, "frost": "x"}, "data.frost = 'x' does nothing with layout = 'cifar' and type = 1"),
-        ({"frost": "nowhere"}, "nowhere holds no pictures of frost: name the folder"),
+        ({"frost": "nowhere"}, "nowhere holds no images of frost: name the folder"),
     ],
 )
 def test_cifar_settings_that_cannot_be_are_refused(tmp_path, monkeypatch, change, message):
@@ -766,24 +766,24 @@ def test_each_class_conflicts_alike_and_the_test_set_is_balanced():
     of_row = {"train": train_label, "val": train_label, "test": test_label}
     drawn = {p: corrupted_cifar10.construct(train_image, train_label, test_image, test_label, p, MARKED, 3) for p in PERCENTS}
     for percent, parts in drawn.items():
-        for name, split, size in zip(biased_pictures.SPLITS, parts, (90, 10, 100), strict=True):
+        for name, split, size in zip(biased_images.SPLITS, parts, (90, 10, 100), strict=True):
             rows = np.array([int(n.rpartition("-")[2]) for n in split.name])
             assert all(n.startswith(f"{name}-") for n in split.name) and (of_row[name][rows] == split.label).all()
-            np.testing.assert_array_equal(split.image[:, 0, 0, 0], split.cue)  # spoilt by the corruption that the cue names
-            conflicting = np.bincount(split.label[split.cue != split.label], minlength=10)
+            np.testing.assert_array_equal(split.image[:, 0, 0, 0], split.bias)  # spoilt by the corruption that the bias names
+            conflicting = np.bincount(split.label[split.bias != split.label], minlength=10)
             assert (conflicting == (90 if name == "test" else round(size * percent / 100))).all()
         assert set(cells(parts[2]).values()) == {10} and len(cells(parts[2])) == 100
         assert not {n.rpartition("-")[2] for n in parts[0].name} & {n.rpartition("-")[2] for n in parts[1].name}
     for one, other in itertools.pairwise(drawn.values()):
         for a, b in zip(one, other, strict=True):
             assert (a.name == b.name).all()
-            same = a.cue == b.cue
+            same = a.bias == b.bias
             np.testing.assert_array_equal(a.image[same], b.image[same])
-            assert (a.cue == a.label)[~same].all() and (b.cue != b.label)[~same].all()
+            assert (a.bias == a.label)[~same].all() and (b.bias != b.label)[~same].all()
     again, other = (corrupted_cifar10.construct(train_image, train_label, test_image, test_label, 20, MARKED, seed) for seed in (3, 4))
     for a, b, c in zip(drawn[20], again, other, strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True)) and not np.array_equal(a.image, c.image)
-    shift = (drawn[20][0].cue - drawn[20][0].label)[drawn[20][0].cue != drawn[20][0].label] % 10
+    shift = (drawn[20][0].bias - drawn[20][0].label)[drawn[20][0].bias != drawn[20][0].label] % 10
     assert np.bincount(shift, minlength=10)[1:].min() > 8  # of 180, over nine
 
 
@@ -791,7 +791,7 @@ def test_each_class_conflicts_alike_and_the_test_set_is_balanced():
 def test_corrupted_cifar_opens_from_its_files(tmp_path, kind):
     write_cifar(tmp_path, "binary", fake_cifar(20))
     source = corrupted_cifar10.Config(dir=str(tmp_path), type=kind, conflicting_percent=20).open()
-    assert source.name == "corrupted_cifar10" and source.cue_name == "corruption" and source.class_names[3] == "cat"
+    assert source.name == "corrupted_cifar10" and source.bias_name == "corruption" and source.class_names[3] == "cat"
     assert [counts(split) for split in splits(source)] == [(140, 40), (20, 0), (20, 180)]
     assert source.facts["corruptions"][0] == ("snow", "gaussian_noise")[kind] and source.facts.get("frost") == ("made up", None)[kind]
     assert source.scale(source.train.image[:2]).shape == (2, 32, 32, 3)
@@ -813,14 +813,14 @@ ALL = [function for functions in corruptions.TYPES.values() for function in func
 
 
 @pytest.mark.parametrize("function", ALL, ids=lambda function: function.__name__)
-def test_corruptions_change_pictures_and_follow_their_seed(photographs, function):
+def test_corruptions_change_images_and_follow_their_seed(photographs, function):
     one, again, other = (spoil(function, photographs, seed) for seed in (0, 0, 1))
     assert one.dtype == np.uint8 and one.shape == photographs.shape
     np.testing.assert_array_equal(one, again)
     fixed = {"brightness", "contrast", "jpeg", "pixelate", "saturate", "gaussian_blur", "defocus_blur", "zoom_blur", "original"}
     assert np.array_equal(one, other) == (function.__name__ in fixed)
     assert np.array_equal(one, photographs) == (function.__name__ == "original")
-    assert np.abs(one.astype(int) - photographs).mean() < 110  # still the same picture
+    assert np.abs(one.astype(int) - photographs).mean() < 110  # still the same image
 
 
 def test_the_lists_are_lffs():

@@ -273,7 +273,7 @@ def test_images_are_listed_in_the_order_of_the_answers(source, workdir):
         frame = pd.read_csv(workdir / "responses" / name / "images.csv")
         assert list(frame.columns) == ["name", "label", "cue"]
         assert frame["name"].tolist() == split.name.tolist()
-        assert frame["label"].tolist() == split.label.tolist() and frame["cue"].tolist() == split.cue.tolist()
+        assert frame["label"].tolist() == split.label.tolist() and frame["cue"].tolist() == split.bias.tolist()
 
 
 def other_pixels(asked):
@@ -289,7 +289,7 @@ def other_labels(asked):
 
 
 def other_cues(asked):
-    return asked._replace(split=asked.split._replace(cue=(asked.split.cue + 1) % 4))
+    return asked._replace(split=asked.split._replace(bias=(asked.split.bias + 1) % 4))
 
 
 def other_decision(asked):
@@ -338,7 +338,7 @@ def test_sets_are_described_once_and_for_all(source, workdir):
     assert about["classes"] == list(source.class_names)
     what = {name: {"role": s.role, "decision": s.decision, "identity": evaluate.identity(s)} for name, s in source.sets.items()}
     for name, s in source.sets.items():
-        what[name]["images"] = metrics.digest(s.split.name, s.split.label, s.split.cue)
+        what[name]["images"] = metrics.digest(s.split.name, s.split.label, s.split.bias)
     assert about["sets"] == what
     assert {(y, b): n for y, b, n in about["training_cells"]} == cells(source.train)
     run(CONFIG, source, workdir)

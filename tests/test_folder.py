@@ -276,7 +276,7 @@ def test_training_images_among_the_others_are_reported(root, tmp_path):
         ({"ood": "home=~/images"}, r"data\.ood: home = ~/images is no folder here .* per class, with its full path in place of ~$"),
         ({"test": "night"}, r"data\.test = .*night lacks the class 'camel': it must have those of the training set\. A set with some"),
         ({"ood": "other=others"}, r"data\.ood: other = .*others has the class 'goat', which the training set lacks: it has camel, cow"),
-        ({"ood": "empty=empty"}, r"data\.ood: empty: .*goat holds no picture"),
+        ({"ood": "empty=empty"}, r"data\.ood: empty: .*goat holds no image"),
         ({"ood": "night"}, r"data\.ood = 'night' must be NAME=DIR, as --config\.data\.ood=sketches=DIR"),
         ({"ood": "val=night"}, r"data\.ood: the name 'val' is that of another set"),
         ({"ood": "Validation=night"}, r"data\.ood: the name 'Validation' is probably 'val': write it so"),
@@ -307,7 +307,7 @@ def test_folders_that_cannot_be_used_are_refused(root, tmp_path, fields, message
 
 def test_a_table_lists_sets_labels_and_biases(root):
     source = opened(train=root, table=root / "table.csv")
-    assert source.class_names == ("camel", "cow") and source.cue_name == "bias"
+    assert source.class_names == ("camel", "cow") and source.bias_name == "bias"
     train, val = source.train, source.sets["val"].split
     assert {cell: cells(train).get(cell, 0) + cells(val).get(cell, 0) for cell in ((0, 0), (0, 1), (1, 0), (1, 1))} == {
         (0, 0): 9,  # camels on sand

@@ -38,8 +38,8 @@ def test_validation_images_are_divided_and_nothing_else_changes():
 
 def test_each_label_and_cue_is_divided_alike_by_the_seed():
     label = np.repeat([0, 1, 1], [40, 9, 1]).astype(np.int32)
-    cue = np.repeat([0, 0, 1], [40, 9, 1]).astype(np.int32)
-    split = Split(np.zeros((50, 1, 1, 1), np.uint8), label, cue, np.arange(50).astype(str))
+    bias = np.repeat([0, 0, 1], [40, 9, 1]).astype(np.int32)
+    split = Split(np.zeros((50, 1, 1, 1), np.uint8), label, bias, np.arange(50).astype(str))
     chosen = [held_out.divide(split, 0.25, seed) for seed in (0, 0, 1)]
     for found in chosen:
         assert [found[:40].sum(), found[40:49].sum(), found[49:].sum()] == [10, 2, 1]  # the only one of its kind is trained on

@@ -1,4 +1,4 @@
-"""ImageNet and its shifted sets in published layouts: made-up pictures in CI, real stimuli where they are at hand."""
+"""ImageNet and its shifted sets in published layouts: made-up images in CI, real stimuli where they are at hand."""
 
 import hashlib
 import unicodedata
@@ -18,7 +18,7 @@ SIXTEEN = tuple(decision_rules.SIXTEEN)
 SMALL = {"side_px": 8, "stored_px": 10, "resize_px": 10, "val_from_train": 100}
 
 
-def picture(path, colour, size=(12, 10)):
+def image(path, colour, size=(12, 10)):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).save(path)
 
@@ -27,22 +27,22 @@ def picture(path, colour, size=(12, 10)):
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("imagenet")
     for i, wnid in enumerate(WNIDS):
-        picture(folder / "train" / wnid / f"{wnid}_1.png", (i % 256, i // 256, 0))
+        image(folder / "train" / wnid / f"{wnid}_1.png", (i % 256, i // 256, 0))
     (folder / "val").mkdir()
     for wnid in WNIDS:
         (folder / "val" / wnid).symlink_to(folder / "train" / wnid)
     for name, classes in (("a", decision_rules.IMAGENET_A), ("r", decision_rules.IMAGENET_R)):
         for i in classes:
-            picture(folder / name / WNIDS[i] / "x.png", (int(i) % 256, int(i) // 256, 0))
+            image(folder / name / WNIDS[i] / "x.png", (int(i) % 256, int(i) // 256, 0))
     for i, shape in enumerate(SIXTEEN):
-        picture(folder / "edge" / shape / f"{shape}1.png", (i, 0, 0), (8, 8))
-        picture(folder / "cue" / shape / f"{shape}1-{SIXTEEN[i - 1]}2.png", (i, 0, 0), (8, 8))
-        picture(folder / "sketch" / "dnn" / "session-1" / f"{i:04d}_ske_dnn_0_{shape}_00_{shape}-0001-sketch-1.png", (i, 0, 0), (8, 8))
+        image(folder / "edge" / shape / f"{shape}1.png", (i, 0, 0), (8, 8))
+        image(folder / "cue" / shape / f"{shape}1-{SIXTEEN[i - 1]}2.png", (i, 0, 0), (8, 8))
+        image(folder / "sketch" / "dnn" / "session-1" / f"{i:04d}_ske_dnn_0_{shape}_00_{shape}-0001-sketch-1.png", (i, 0, 0), (8, 8))
     return folder
 
 
 def class_of(image):
-    """The number that `picture` put into the colour."""
+    """The number that `image` put into the colour."""
     return image[:, 0, 0, 0].astype(int) + 256 * image[:, 0, 0, 1].astype(int)
 
 
@@ -50,7 +50,7 @@ def opened(root, **options):
     return imagenet.Config(**{"train": str(root / "train"), **SMALL, **options}).open()
 
 
-def test_training_and_held_out_pictures_are_apart_and_labelled(root):
+def test_training_and_held_out_images_are_apart_and_labelled(root):
     source = opened(root)
     val = source.sets["val"]
     assert set(source.sets) == {"val"} and val.role == "val" and source.parts == ()
@@ -79,8 +79,8 @@ def test_sixteen_class_sets(root):
         split, role, decision = source.sets[name]
         assert role == "ood" and decision == "sixteen_mean_logit" and split.image.shape == (16, 8, 8, 3)
         np.testing.assert_array_equal(split.label, split.image[:, 0, 0, 0])
-    assert source.sets["cue_conflict"].split.cue.tolist() == [15, *range(15)]
-    assert (source.sets["edge"].split.cue == -1).all()
+    assert source.sets["cue_conflict"].split.bias.tolist() == [15, *range(15)]
+    assert (source.sets["edge"].split.bias == -1).all()
 
 
 def test_imagenet_val_is_a_test_set_and_selects_only_where_asked_to(root):
@@ -100,11 +100,11 @@ def test_mixtures_have_names_and_shares(root):
 
 
 @pytest.mark.parametrize("ending", [".png", ".bmp"])
-def test_no_other_form_of_a_held_out_picture_is_trained_on(tmp_path, ending):
+def test_no_other_form_of_a_held_out_image_is_trained_on(tmp_path, ending):
     for number in range(12):
-        picture(tmp_path / "train" / f"n{number % 3}" / f"n{number % 3}_{number}.png", (number, 0, 0))
-        picture(tmp_path / "other" / f"n{number % 3}" / f"n{number % 3}_{number}{ending}", (number, 0, 0))
-    picture(tmp_path / "other" / "n1" / "deep" / f"n1_4{ending}", (4, 0, 0))
+        image(tmp_path / "train" / f"n{number % 3}" / f"n{number % 3}_{number}.png", (number, 0, 0))
+        image(tmp_path / "other" / f"n{number % 3}" / f"n{number % 3}_{number}{ending}", (number, 0, 0))
+    image(tmp_path / "other" / "n1" / "deep" / f"n1_4{ending}", (4, 0, 0))
     source = opened(tmp_path, more=(str(tmp_path / "other"),), val_from_train=6)
     held = set(class_of(source.sets["val"].split.image))
     assert len(held) == 6 and not held & set(class_of(source.train.image))
@@ -118,9 +118,9 @@ def test_large_sets_stay_on_disk(root):
     np.testing.assert_array_equal(class_of(source.train.image.take(rows)[0]), source.train.label[rows])
 
 
-def test_unreadable_training_pictures_are_an_error_or_left_out(root, tmp_path):
+def test_unreadable_training_images_are_an_error_or_left_out(root, tmp_path):
     for wnid in WNIDS[:3]:
-        picture(tmp_path / wnid / "whole.png", (0, 0, 0))
+        image(tmp_path / wnid / "whole.png", (0, 0, 0))
     (tmp_path / WNIDS[1] / "damaged.png").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"image n01443537/damaged\.png cannot be read .*data\.corrupt=skip"):
         opened(root, train=str(tmp_path), val_from_train=1, split_seed=2)
@@ -130,9 +130,9 @@ def test_unreadable_training_pictures_are_an_error_or_left_out(root, tmp_path):
 
 
 @pytest.mark.parametrize("resident_gib", [0.0, 1.0])
-def test_unreadable_held_out_pictures_are_left_out_and_told(tmp_path, resident_gib, capsys):
+def test_unreadable_held_out_images_are_left_out_and_told(tmp_path, resident_gib, capsys):
     for number in range(8):
-        picture(tmp_path / "n0" / f"{number}.png", (0, 0, 0))
+        image(tmp_path / "n0" / f"{number}.png", (0, 0, 0))
         (tmp_path / "n0" / f"damaged{number}.png").write_bytes(b"nothing")
     source = opened(tmp_path, train=str(tmp_path), val_from_train=12, corrupt="skip", resident_gib=resident_gib)
     names = source.sets["val"].split.name
@@ -151,7 +151,7 @@ def test_unreadable_held_out_pictures_are_left_out_and_told(tmp_path, resident_g
         ({"val_from_train": 1000}, "data.val_from_train = 1000: .* has 1000 images"),
         ({"shares": (1.0,), "more": ("more",)}, "2 training sets need as many shares"),
         ({"shares": (1.0, 0.0), "more": ("more",)}, "each a number, above 0"),
-        ({"shares": (1.0,), "corrupt": "skip"}, "a picture of another part could take a place"),
+        ({"shares": (1.0,), "corrupt": "skip"}, "a image of another part could take a place"),
         ({"more": ("edge",)}, "edge has other classes than it must: lacks n01440764 and has airplane"),
         ({"edge": "a"}, "data.edge: .*a has other classes than it must: lacks airplane"),
         ({"imagenet_a": "edge"}, "data.imagenet_a: .*edge has 16 classes and imagenet_a has 200"),
@@ -169,7 +169,7 @@ def test_unreadable_held_out_pictures_are_left_out_and_told(tmp_path, resident_g
         ({"more": ("",)}, "data.more = .*: each must name a folder"),
         ({"shares": (float("nan"),)}, "data.shares = .*each a number, above 0"),
         ({"train": "a", "edge": "edge"}, "edge: needs a network of the 1000 ImageNet classes, and .*a has 200"),
-        ({"cue_conflict": "edge"}, r"cue-conflict picture airplane/airplane1\.png: names are"),
+        ({"cue_conflict": "edge"}, r"cue-conflict image airplane/airplane1\.png: names are"),
     ],
 )
 def test_what_cannot_be_used_is_an_error(root, options, message):
@@ -194,7 +194,7 @@ COUNTS = ("from 0", "from 1", "padded")  # taken as ImageNet's order
 
 
 def rename(root, folder, name):
-    """The pictures of `train` in folders with other names."""
+    """The images of `train` in folders with other names."""
     folder.mkdir()
     for i, wnid in enumerate(WNIDS):
         (folder / name(i)).symlink_to(root / "train" / wnid)
@@ -203,7 +203,7 @@ def rename(root, folder, name):
 
 @pytest.fixture(scope="module", params=NAMES)
 def renamed(request, root, tmp_path_factory):
-    """Those pictures, and the options that say which classes they are."""
+    """Those images, and the options that say which classes they are."""
     folder, name = tmp_path_factory.mktemp("renamed"), NAMES[request.param]
     place = rename(root, folder / "images", name)
     if request.param in COUNTS:
@@ -253,7 +253,7 @@ def test_numbers_taken_for_classes_are_reported(root, tmp_path, capsys):
 def test_sets_of_200_classes_may_be_numbered(tmp_path, name, members):
     for place, numbers in (("imagenets", members), ("own", range(200)), ("from 1", range(1, 201))):
         for i, number in zip(members, numbers, strict=True):
-            picture(tmp_path / place / str(number) / "x.png", (int(i) % 256, int(i) // 256, 0))
+            image(tmp_path / place / str(number) / "x.png", (int(i) % 256, int(i) // 256, 0))
         source = imagenet.Config(train="none", **{**SMALL, "val_from_train": 0}, **{name: str(tmp_path / place)}).open()
         split = source.sets[name].split
         np.testing.assert_array_equal(class_of(split.image), split.label)
@@ -277,7 +277,7 @@ def test_lists_of_classes_that_cannot_be_used_are_an_error(tmp_path, text, messa
         imagenet_classes.read_index(path)
 
 
-def test_without_training_pictures_the_sets_stand_alone(root):
+def test_without_training_images_the_sets_stand_alone(root):
     source = imagenet.Config(train="none", **{**SMALL, "val_from_train": 0}, edge=str(root / "edge")).open()
     assert set(source.sets) == {"edge"} and len(source.class_names) == 1000 and len(source.train.label) == 1
     source = imagenet.Config(train="none", **{**SMALL, "val_from_train": 0}, val=str(root / "train")).open()
@@ -299,8 +299,8 @@ def test_real_stimuli_load_in_their_published_layout(root, shared_data):
     with Image.open(folder / "edge" / first.name[0]) as stored:
         np.testing.assert_array_equal(first.image[0], np.asarray(stored.convert("RGB")))  # no resize of 224-px stimuli
     split = source.sets["cue_conflict"].split
-    for name, label, cue in zip(split.name, split.label, split.cue, strict=True):
-        assert name.startswith(SIXTEEN[label] + "/") and SIXTEEN[cue] in name.rpartition("-")[2]
+    for name, label, bias in zip(split.name, split.label, split.bias, strict=True):
+        assert name.startswith(SIXTEEN[label] + "/") and SIXTEEN[bias] in name.rpartition("-")[2]
     zoomed = opened(root, edge=str(folder / "edge"), side_px=224, resize_px=256, zoom=True).sets["edge"].split
     assert zoomed.image.shape == first.image.shape and (zoomed.image != first.image).any()
 

@@ -19,21 +19,21 @@ LABEL = np.array([0, 0, 0, 0, 1, 1, 1, 2])
 CUE = np.array([0, 0, 1, 2, 1, 0, 0, 2])
 RESPONSE = np.array(
     [
-        [0, 1, 1, 0, 1, 1, 2, 2],  # right at 0, 3, 4, 5, 7; answers the cue of the conflicting images at 2
-        [0, 0, 1, 2, 1, 0, 0, 2],  # always the cue
-        [1, 1, 2, 1, 0, 2, 2, 0],  # never right, never the cue of a conflicting image
+        [0, 1, 1, 0, 1, 1, 2, 2],  # right at 0, 3, 4, 5, 7; answers the bias of the conflicting images at 2
+        [0, 0, 1, 2, 1, 0, 0, 2],  # always the bias
+        [1, 1, 2, 1, 0, 2, 2, 0],  # never right, never the bias of a conflicting image
     ]
 )
 
 
-def numbers(response, label, cue, cue_name="texture") -> dict[str, list[tuple]]:
+def numbers(response, label, bias, bias_name="texture") -> dict[str, list[tuple]]:
     """{metric: [(value, n_correct, n_total) of each seed]}"""
-    result = measure(np.array(response), np.array(label), np.array(cue), cue_name)
+    result = measure(np.array(response), np.array(label), np.array(bias), bias_name)
     return {metric: list(zip(*(x.tolist() for x in triple), strict=True)) for metric, triple in result.items()}
 
 
-def values(response, label, cue, cue_name="texture") -> dict[str, list[float]]:
-    return {metric: [value for value, _, _ in triples] for metric, triples in numbers(response, label, cue, cue_name).items()}
+def values(response, label, bias, bias_name="texture") -> dict[str, list[float]]:
+    return {metric: [value for value, _, _ in triples] for metric, triples in numbers(response, label, bias, bias_name).items()}
 
 
 # measure
@@ -79,13 +79,13 @@ def test_worst_group_tells_its_value_and_size():
     ],
 )
 def test_worst_group_is_the_cell_of_lowest_share_not_of_fewest_hits(response, expected):
-    label, cue = [0, 0, 0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1, 1, 1]
-    assert numbers([response], label, cue)["worst_group"] == [expected]
+    label, bias = [0, 0, 0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert numbers([response], label, bias)["worst_group"] == [expected]
 
 
 def test_worst_group_may_differ_between_seeds():
-    label, cue = [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]
-    assert numbers([[0, 0, 1, 0, 0], [1, 1, 1, 1, 0]], label, cue)["worst_group"] == [(0, 0, 2), (0, 0, 3)]
+    label, bias = [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]
+    assert numbers([[0, 0, 1, 0, 0], [1, 1, 1, 1, 0]], label, bias)["worst_group"] == [(0, 0, 2), (0, 0, 3)]
 
 
 @pytest.mark.parametrize(("aligned", "conflicting", "expected"), [(0.9, 0.5, 0.642857), (1, 0.27, 0.425197), (0.8, 0, 0), (0, 0, 0)])
@@ -110,9 +110,9 @@ def test_ac_score_of_the_reference(aligned, conflicting, expected):
 )
 def test_equality_of_opportunity(aligned, conflicting, pooled, macro, pos):
     label = np.repeat([0, 1], 8)
-    cue = np.tile([0, 0, 0, 0, 1, 1, 1, 1], 2) ^ label
+    bias = np.tile([0, 0, 0, 0, 1, 1, 1, 1], 2) ^ label
     right = np.concatenate([np.arange(4) < n for pair in zip(aligned, conflicting, strict=True) for n in pair])
-    found = measure(np.where(right, label, -1)[None], label, cue, "colour")
+    found = measure(np.where(right, label, -1)[None], label, bias, "colour")
     for name, expected in (("eo_pooled", pooled), ("eo_macro", macro), ("eo_pos", pos)):
         value, *counts = found[name]
         np.testing.assert_allclose(value, [np.nan if expected is None else expected], err_msg=name)
@@ -120,9 +120,9 @@ def test_equality_of_opportunity(aligned, conflicting, pooled, macro, pos):
 
 
 def test_opportunity_merges_all_other_cues_and_needs_both_groups_of_a_class():
-    label, cue = np.array([0, 0, 0, 1, 1, 1, 2, 2]), np.array([0, 1, 2, 1, 0, 2, 2, 2])
+    label, bias = np.array([0, 0, 0, 1, 1, 1, 2, 2]), np.array([0, 1, 2, 1, 0, 2, 2, 2])
     response = np.array([[0, 0, 9, 1, 9, 9, 2, 9]])
-    found = measure(response, label, cue, "colour")
+    found = measure(response, label, bias, "colour")
     assert "eo_pos" not in found  # three classes
     np.testing.assert_allclose(found["eo_macro"][0], [(0.5 + 0) / 2])  # class 2 has no conflicting image
     np.testing.assert_allclose(found["eo_pooled"][0], [(1 / 4) / (3 / 4)])
@@ -133,7 +133,7 @@ def test_acc_diff_keeps_its_sign():
 
 
 @pytest.mark.parametrize(
-    ("cue", "present"),
+    ("bias", "present"),
     [
         ([-1, -1], {"accuracy"}),
         ([0, 1], {"accuracy", "aligned", "worst_group", "group_mean"}),
@@ -144,11 +144,11 @@ def test_acc_diff_keeps_its_sign():
         ),
         ([0, -1], {"accuracy", "aligned", "worst_group", "group_mean"}),
     ],
-    ids=["no cue", "all aligned", "all conflicting", "both", "aligned and cueless"],
+    ids=["no bias", "all aligned", "all conflicting", "both", "aligned and unknown"],
 )
-def test_a_metric_without_images_is_absent(cue, present):
-    assert set(measure(np.array([[0, 1]]), np.array([0, 1]), np.array(cue), "texture")) == present
-    assert set(measure(np.array([[0, 1]]), np.array([0, 1]), np.array(cue), "colour")) == present - {"shape_bias"}
+def test_a_metric_without_images_is_absent(bias, present):
+    assert set(measure(np.array([[0, 1]]), np.array([0, 1]), np.array(bias), "texture")) == present
+    assert set(measure(np.array([[0, 1]]), np.array([0, 1]), np.array(bias), "colour")) == present - {"shape_bias"}
 
 
 def test_images_without_a_cue_are_neither_aligned_nor_conflicting():
@@ -170,14 +170,14 @@ def test_an_answer_from_non_finite_logits_is_wrong_and_no_cue():
 def test_shape_bias_of_published_decisions(shape, texture, percent):
     rng = np.random.default_rng(0)
     label = np.repeat(np.arange(16), 80)
-    cue = (label + np.tile(np.repeat(np.arange(16), 5), 16)) % 16  # 1280 images, 80 of them in their own texture
-    conflict = rng.permutation(np.flatnonzero(cue != label))
+    bias = (label + np.tile(np.repeat(np.arange(16), 5), 16)) % 16  # 1280 images, 80 of them in their own texture
+    conflict = rng.permutation(np.flatnonzero(bias != label))
     assert len(conflict) == 1200
     response = label.copy()  # the 80 are right, and must not count
-    response[conflict] = np.array([next(c for c in range(16) if c not in pair) for pair in zip(label, cue, strict=True)])[conflict]
+    response[conflict] = np.array([next(c for c in range(16) if c not in pair) for pair in zip(label, bias, strict=True)])[conflict]
     response[conflict[:shape]] = label[conflict[:shape]]
-    response[conflict[shape : shape + texture]] = cue[conflict[shape : shape + texture]]
-    found = numbers([response], label, cue)
+    response[conflict[shape : shape + texture]] = bias[conflict[shape : shape + texture]]
+    found = numbers([response], label, bias)
     assert found["shape_bias"][0][1:] == (shape, shape + texture)
     assert 100 * found["shape_bias"][0][0] == pytest.approx(percent, abs=0.005)
     assert found["conflicting"] == [(shape / 1200, shape, 1200)] and found["cue_accuracy"] == [(texture / 1200, texture, 1200)]
@@ -186,10 +186,10 @@ def test_shape_bias_of_published_decisions(shape, texture, percent):
 
 def test_many_seeds_are_measured_as_each_alone():
     rng = np.random.default_rng(1)
-    label, cue, response = rng.integers(0, 4, 60), rng.integers(-1, 4, 60), rng.integers(-1, 4, (5, 60))
-    together = measure(response, label, cue, "texture")
+    label, bias, response = rng.integers(0, 4, 60), rng.integers(-1, 4, 60), rng.integers(-1, 4, (5, 60))
+    together = measure(response, label, bias, "texture")
     for seed in range(5):
-        for metric, triple in measure(response[seed : seed + 1], label, cue, "texture").items():
+        for metric, triple in measure(response[seed : seed + 1], label, bias, "texture").items():
             for a, b in zip(together[metric], triple, strict=True):
                 assert a.shape == (5,)
                 np.testing.assert_array_equal(a[seed], b[0])
@@ -208,10 +208,10 @@ def write_run(workdir: pathlib.Path, epochs=(1, 2, 10)) -> pathlib.Path:
         "sets": {"val": {"role": "val", "decision": "argmax"}, "edge": {"role": "ood", "decision": "argmax"}},
     }
     (workdir / "responses" / "sets.json").write_text(json.dumps(about))
-    for name, label, cue in (("val", [0, 1, 1], [0, 1, 0]), ("edge", [1, 0], [-1, -1])):
+    for name, label, bias in (("val", [0, 1, 1], [0, 1, 0]), ("edge", [1, 0], [-1, -1])):
         folder = workdir / "responses" / name
         folder.mkdir()
-        pd.DataFrame({"name": [f"n{i}" for i in label], "label": label, "cue": cue}).to_csv(folder / "images.csv", index=False)
+        pd.DataFrame({"name": [f"n{i}" for i in label], "label": label, "cue": bias}).to_csv(folder / "images.csv", index=False)
         for epoch in epochs:
             answers = np.array([label, [0] * len(label)], np.int16)
             np.savez(folder / f"{epoch}.npz", response=answers, seeds=[7, 8], alive=[True, epoch < 2], checkpoint="x")
@@ -234,14 +234,14 @@ def test_scores_has_one_row_a_seed_set_epoch_and_metric(tmp_path):
 
 
 def test_adjusted_accuracy_weighs_cells_as_the_training_set_has_them():
-    label, cue = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 1])
+    label, bias = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 1])
     response = np.array([[0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]])  # right: (0,0) 1/2, (0,1) 1, (1,0) 1, (1,1) 1/2; and 1, 1, 0, 1
     waterbirds = [(0, 0, 3498), (0, 1, 184), (1, 0, 56), (1, 1, 1057)]
-    value, _, _ = measure(response, label, cue, "background", waterbirds)["adjusted"]
+    value, _, _ = measure(response, label, bias, "background", waterbirds)["adjusted"]
     np.testing.assert_allclose(value, [(3498 / 2 + 184 + 56 + 1057 / 2) / 4795, (3498 + 184 + 1057) / 4795])
-    assert "adjusted" not in measure(response, label, cue, "background")
-    assert "adjusted" not in measure(response, label, cue, "background", [*waterbirds, (0, -1, 5)])  # a cell that nobody was asked about
-    (value,), _, _ = measure(response[:1], label, cue, "background", [(0, 0, 10)])["adjusted"]
+    assert "adjusted" not in measure(response, label, bias, "background")
+    assert "adjusted" not in measure(response, label, bias, "background", [*waterbirds, (0, -1, 5)])  # a cell that nobody was asked about
+    (value,), _, _ = measure(response[:1], label, bias, "background", [(0, 0, 10)])["adjusted"]
     assert value == 0.5
 
 

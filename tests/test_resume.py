@@ -647,7 +647,7 @@ def test_statistics_know_which_runs_diverged(tmp_path, capsys):
         trained(cfg, tmp_path)
     answered(cfg, tmp_path)
     tiny.config.save(cfg, tmp_path / "config.json")
-    for path in (tmp_path / "responses").rglob("*.npz"):  # a net this bad may answer neither cue: another test's matter
+    for path in (tmp_path / "responses").rglob("*.npz"):  # a net this bad may answer neither bias: another test's matter
         with np.load(path) as stored:
             content = dict(stored)
         label = pd.read_csv(path.parent / "images.csv")["label"].to_numpy()

@@ -1,4 +1,4 @@
-"""The embedded benchmark: what its sets promise about numbers of images, cues and looks."""
+"""The embedded benchmark: what its sets promise about numbers of images, biases and looks."""
 
 import numpy as np
 import pytest
@@ -28,8 +28,8 @@ def test_every_set_has_its_shape_and_types(splits):
     for set_name, split in splits.items():
         n = COUNTS[set_name]
         assert split.image.shape == (n, 32, 32, 3) and split.image.dtype == np.uint8
-        assert split.label.shape == split.cue.shape == split.name.shape == (n,)
-        assert split.label.dtype == split.cue.dtype == np.int32
+        assert split.label.shape == split.bias.shape == split.name.shape == (n,)
+        assert split.label.dtype == split.bias.dtype == np.int32
         assert split.name.dtype.kind == "U" and len(set(split.name)) == n
         assert len(np.unique(split.image.reshape(n, -1), axis=0)) == n  # no image twice
 
@@ -39,7 +39,7 @@ def test_names_tell_shape_and_texture(splits):
         for i, name in enumerate(split.name):
             shape, texture, number = name.split("-")
             assert shape == SHAPES[split.label[i]] and int(number) == i
-            assert texture == ("none" if split.cue[i] < 0 else TEXTURES[split.cue[i]])
+            assert texture == ("none" if split.bias[i] < 0 else TEXTURES[split.bias[i]])
 
 
 def test_labels_balance_exactly_in_shuffled_order(splits):
@@ -53,19 +53,19 @@ def test_own_textures_are_counted_not_drawn(correlation, own):
     counts = {**dict.fromkeys(SETS, 16), "train": 480, "val": 480, "in_distribution": 480}
     splits = draw(32, counts, correlation, 3)
     for set_name in ("train", "val", "in_distribution"):
-        label, cue = splits[set_name].label, splits[set_name].cue
-        assert np.bincount(label[cue == label], minlength=16).tolist() == [own] * 16
-        foreign = np.array([np.bincount((cue - label)[label == k] % 16, minlength=16)[1:] for k in range(16)])
+        label, bias = splits[set_name].label, splits[set_name].bias
+        assert np.bincount(label[bias == label], minlength=16).tolist() == [own] * 16
+        foreign = np.array([np.bincount((bias - label)[label == k] % 16, minlength=16)[1:] for k in range(16)])
         assert foreign.max() - foreign.min() <= 1  # evenly over the fifteen others
 
 
 def test_cues_mean_what_the_set_says(splits):
     for set_name in UNTEXTURED:
-        assert (splits[set_name].cue == -1).all()
+        assert (splits[set_name].bias == -1).all()
     for set_name in ("stylised", "cue_conflict"):
         split = splits[set_name]
-        assert (split.cue != split.label).all() and split.cue.min() >= 0
-        pairs = np.bincount(split.label * 16 + split.cue, minlength=256).reshape(16, 16)
+        assert (split.bias != split.label).all() and split.bias.min() >= 0
+        pairs = np.bincount(split.label * 16 + split.bias, minlength=256).reshape(16, 16)
         assert set(pairs[~np.eye(16, dtype=bool)]) == {COUNTS[set_name] // 240}  # each foreign pair equally often
 
 
@@ -82,7 +82,7 @@ def test_a_set_does_not_depend_on_the_others(splits):
     grown = draw(32, {name: n if name in ("val", "edge", "cue_conflict") else n + 16 for name, n in COUNTS.items()}, 0.9, 7)
     for set_name in ("val", "edge", "cue_conflict"):
         assert np.array_equal(grown[set_name].image, splits[set_name].image)
-        assert np.array_equal(grown[set_name].cue, splits[set_name].cue)
+        assert np.array_equal(grown[set_name].bias, splits[set_name].bias)
     # val and in_distribution have the same size and distribution, yet no common stream
     assert not np.array_equal(splits["val"].image, splits["in_distribution"].image)
 
@@ -115,8 +115,8 @@ def test_figures_stand_out_from_their_ground(set_name):
     # The set's stream, run again as far as the poses: a set this small is one block, and poses come first after the classes.
     split = draw(32, {**dict.fromkeys(SETS, 16), set_name: 160}, 0.95, 5)[set_name]
     rng = np.random.default_rng([5, SETS.index(set_name)])
-    label, cue = _assign_classes(set_name, 160, 0.95, rng)
-    assert np.array_equal(label, split.label) and np.array_equal(cue, split.cue)
+    label, bias = _assign_classes(set_name, 160, 0.95, rng)
+    assert np.array_equal(label, split.label) and np.array_equal(bias, split.bias)
     distance = measure_distance(label, 32, rng)
     grey = split.image @ np.array([0.299, 0.587, 0.114]) / 255
     light = 0
@@ -148,7 +148,7 @@ def test_distance_is_in_pixels():
     assert np.abs(distance - true)[close].max() < 0.2
 
 
-def test_posed_shapes_stay_in_the_picture():
+def test_posed_shapes_stay_in_the_image():
     distance = measure_distance(np.tile(np.arange(16), 40), 32, np.random.default_rng(1))
     inside = distance < 0
     rim = inside.sum((1, 2)) - inside[:, 1:-1, 1:-1].sum((1, 2))

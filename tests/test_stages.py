@@ -134,12 +134,11 @@ def test_images_are_kept_by_what_their_seeds_networks_say_of_them(ensemble):
     for table in kept:  # these numbers tell rows and seeds apart
         assert 5 < table.sum() < 43 and (table != np.roll(table, 1)).any()
     assert (kept[0] != kept[1]).any()
-    cue = SMALL.open().train.cue
-    assert 5 < (cue != label).sum() < 40
+    bias = SMALL.open().train.bias
+    assert 5 < (bias != label).sum() < 40
     for seed, table in zip((1, 2), kept, strict=True):
-        count = (
-            f"seed {seed} kept: {table.sum()} of 48 training images, {(table & (cue != label)).sum()} of {(cue != label).sum()} conflicting"
-        )
+        conflicting = bias != label
+        count = f"seed {seed} kept: {table.sum()} of 48 training images, {(table & conflicting).sum()} of {conflicting.sum()} conflicting"
         assert count in messages(workdir)
 
 
@@ -456,7 +455,7 @@ def test_dfr_draws_all_groups_alike():
     cfg = tiny_run(dfr.Config(groups="aligned"))
     source = cfg.data.open()
     share = np.diff(tiny.program(cfg, source).weighted.cumulative, prepend=0)
-    group = 2 * source.train.label + (source.train.cue != source.train.label)
+    group = 2 * source.train.label + (source.train.bias != source.train.label)
     sums = np.bincount(group, share[0])
     assert (share[0] == share[1]).all() and len(set(np.bincount(group)) - {0}) > 1
     np.testing.assert_allclose(sums[sums > 0], 1 / len(np.unique(group)))
@@ -523,11 +522,11 @@ def test_a_part_of_the_batch_is_drawn_and_the_rest_is_as_ever():
 def test_weights_that_cannot_be_drawn_by_are_refused(weights):
     cfg = tiny_run(erm.Config())
     with pytest.raises(ValueError, match="X: the weights to draw images by must be finite, 0 or more, and not all 0"):
-        program.weigh(cfg, Sampling(lambda label, cue, tables: weights), members.open_all(cfg), {}, 2)
+        program.weigh(cfg, Sampling(lambda label, bias, tables: weights), members.open_all(cfg), {}, 2)
 
 
 def test_draws_that_leave_the_batch_or_meet_fixed_shares_are_refused():
-    cfg, sampling = tiny_run(erm.Config()), Sampling(lambda label, cue, tables: np.ones(48), 17)
+    cfg, sampling = tiny_run(erm.Config()), Sampling(lambda label, bias, tables: np.ones(48), 17)
     with pytest.raises(ValueError, match="batch_size = 16: X draws 17 images of every batch by weight"):
         program.weigh(cfg, sampling, members.open_all(cfg), {}, 2)
     shares = dataclasses.replace(cfg.data.open(), parts=(Part(24, 1), Part(24, 1)))

@@ -82,12 +82,12 @@ def test_real_stimuli_are_the_published_trees(shared_data, tmp_path, name):
     (folder / "knife" / "knife3.png").unlink()
     (folder / "oven" / "oven1.png").write_bytes(b"nothing")
     missing, unreadable = stimuli.faults(name, folder)
-    assert missing == "knife: 9 pictures and not 10 (knife/knife3.png missing)"
+    assert missing == "knife: 9 images and not 10 (knife/knife3.png missing)"
     assert unreadable.startswith("oven/oven1.png cannot be read")
     shutil.copyfile(folder / "knife" / "knife2.png", folder / "knife" / "knife3.png")
     shutil.copyfile(folder / "oven" / "oven2.png", folder / "oven" / "oven1.png")
     (other,) = stimuli.faults(name, folder)
-    assert other.endswith("(other pictures in knife, oven)")
+    assert other.endswith("(other images in knife, oven)")
 
 
 def test_real_cue_conflict_names_are_counted_by_pair(shared_data):
@@ -101,7 +101,7 @@ def test_real_cue_conflict_names_are_counted_by_pair(shared_data):
 
 def test_a_set_is_unpacked_once_checked_and_readable(known, tmp_path, capsys):
     assert local(tmp_path, {**EDGE, "edge/._bear.png": b"x", "__MACOSX/edge/x.png": b"x", "edge/bear/@eaDir/bear1.png/x.png": b"x"}) == 0
-    assert "edge: 160 pictures in" in capsys.readouterr().out
+    assert "edge: 160 images in" in capsys.readouterr().out
     target = tmp_path / "target"
     assert sorted(path.name for path in target.iterdir()) == ["edge", "edge.json"]
     (tmp_path / "archives" / "edge.tar.gz").unlink()
@@ -110,9 +110,9 @@ def test_a_set_is_unpacked_once_checked_and_readable(known, tmp_path, capsys):
     assert run(target, "--sets", "edge", "--from", tmp_path / "archives") == 0  # the content speaks for itself
     (target / "edge" / "car" / "car7.png").write_bytes(png(200))
     assert run(target, "--sets", "edge") == 2
-    assert "(other pictures in car). Delete it and run again" in capsys.readouterr().err
-    for picture in (target / "edge").iterdir():
-        assert picture.is_dir() and not (target / ".edge.partial").exists()
+    assert "(other images in car). Delete it and run again" in capsys.readouterr().err
+    for image in (target / "edge").iterdir():
+        assert image.is_dir() and not (target / ".edge.partial").exists()
 
 
 def test_sketch_is_known_by_names_and_counts_and_then_by_its_record(tmp_path, capsys):
@@ -122,21 +122,21 @@ def test_sketch_is_known_by_names_and_counts_and_then_by_its_record(tmp_path, ca
     assert f"archive's SHA-256 {facts['sha256']}" in capsys.readouterr().out
     (tmp_path / "train").mkdir()
     size = imagenet.Size(8, 0)
-    found = imagenet.pictures.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN)  # as imagenet reads it
+    found = imagenet.image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN)  # as imagenet reads it
     assert len(found.labels) == 800 and set(found.labels) == set(range(16))
     next(folder.iterdir()).write_bytes(png(99))
-    assert run(tmp_path / "target", "--sets", "sketch") == 2 and "a picture has changed" in capsys.readouterr().err
+    assert run(tmp_path / "target", "--sets", "sketch") == 2 and "a image has changed" in capsys.readouterr().err
     lacking = dict(list(SKETCH.items())[1:])
     shutil.rmtree(tmp_path / "target")
     assert local(tmp_path, lacking, name="sketch") == 2
-    assert "airplane: 49 pictures and not 50" in capsys.readouterr().err
+    assert "airplane: 49 images and not 50" in capsys.readouterr().err
 
 
 def test_other_content_needs_the_archives_digest(known, tmp_path, capsys):
     other = {**EDGE, "edge/truck/truck4.png": png(0)}
     assert local(tmp_path, other) == 2
     message = capsys.readouterr().err
-    assert "(other pictures in truck)" in message and not (tmp_path / "target" / "edge").exists()
+    assert "(other images in truck)" in message and not (tmp_path / "target" / "edge").exists()
     digest = message.partition("--sha256 ")[2].split()[0]
     source = ("--sets", "edge", "--from", tmp_path / "archives", "--sha256")
     assert run(tmp_path / "target", *source, "edge=00") == 2 and "--sha256 says 00" in capsys.readouterr().err
@@ -253,7 +253,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(server, tmp_path, c
     assert run(tmp_path / "target", "--sets", "edge") == 0
     assert server.seen == [None, "bytes=1000-", "bytes=1000-", "bytes=1500-"]
     out = capsys.readouterr().out
-    assert "\redge.tar.gz: " in out and "edge: 160 pictures" in out
+    assert "\redge.tar.gz: " in out and "edge: 160 images" in out
     assert sorted(path.name for path in (tmp_path / "target").iterdir()) == ["edge", "edge.json"]
     assert run(tmp_path / "target", "--sets", "edge") == 0 and len(server.seen) == 4
 

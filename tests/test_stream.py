@@ -1,4 +1,4 @@
-"""Pictures on disk: decoding, records, folders, streams; training and evaluation from a stream are those from memory."""
+"""Images on disk: decoding, records, folders, streams; training and evaluation from a stream are those from memory."""
 
 import dataclasses
 import io
@@ -18,8 +18,8 @@ import tiny
 from PIL import Image, PngImagePlugin
 
 from jaxbed import parallel
-from jaxbed.data import biased_pictures, decode, pictures, records, shapes, source, stream
-from jaxbed.data.pictures import Size
+from jaxbed.data import biased_images, decode, image_files, records, shapes, source, stream
+from jaxbed.data.image_files import Size
 from jaxbed.data.source import Part
 from jaxbed.evaluation import evaluate, pools
 from jaxbed.training import members, train
@@ -34,9 +34,9 @@ def photo(height=80, width=100, mode="RGB"):
     return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC).convert(mode)
 
 
-def encoded(picture, form="JPEG", **options):
+def encoded(image, form="JPEG", **options):
     buffer = io.BytesIO()
-    picture.save(buffer, form, **({"quality": 95} if form == "JPEG" else {}) | options)
+    image.save(buffer, form, **({"quality": 95} if form == "JPEG" else {}) | options)
     return buffer.getvalue()
 
 
@@ -45,18 +45,18 @@ def encoded(picture, form="JPEG", **options):
 
 @pytest.mark.parametrize(("height", "width"), [(80, 100), (100, 80), (64, 64), (300, 77)])
 def test_exact_squares_are_resize_and_centre_crop(height, width):
-    picture = photo(height, width)
-    found = decode.square(encoded(picture, "PNG"), 56, 64)
+    image = photo(height, width)
+    found = decode.square(encoded(image, "PNG"), 56, 64)
     short = min(height, width)
-    resized = picture if short == 64 else picture.resize((int(64 * width / short), int(64 * height / short)), Image.Resampling.BILINEAR)
+    resized = image if short == 64 else image.resize((int(64 * width / short), int(64 * height / short)), Image.Resampling.BILINEAR)
     array = np.asarray(resized)
     top, left = round((array.shape[0] - 56) / 2), round((array.shape[1] - 56) / 2)
     np.testing.assert_array_equal(found, array[top : top + 56, left : left + 56])
 
 
-def test_pictures_of_the_right_size_are_left_alone():
-    picture = photo(48, 48)
-    np.testing.assert_array_equal(decode.square(encoded(picture, "PNG"), 48, 0), np.asarray(picture))
+def test_images_of_the_right_size_are_left_alone():
+    image = photo(48, 48)
+    np.testing.assert_array_equal(decode.square(encoded(image, "PNG"), 48, 0), np.asarray(image))
 
 
 @pytest.mark.parametrize(("height", "width"), [(80, 100), (333, 500), (40, 50), (512, 512)])
@@ -70,9 +70,9 @@ def test_fast_squares_are_nearly_the_exact_ones(height, width):
 
 @pytest.mark.parametrize("way", decode.WAYS)
 @pytest.mark.parametrize(("mode", "form"), [("L", "JPEG"), ("CMYK", "JPEG"), ("RGBA", "PNG"), ("P", "PNG")])
-def test_other_kinds_of_pictures_become_rgb(way, mode, form):
-    picture = photo(64, 64, mode)
-    content = encoded(picture, form)
+def test_other_kinds_of_images_become_rgb(way, mode, form):
+    image = photo(64, 64, mode)
+    content = encoded(image, form)
     with Image.open(io.BytesIO(content)) as again:
         expected = np.asarray(again.convert("RGB")).astype(float)
     assert np.abs(decode.square(content, 64, 64, way) - expected).mean() < 3
@@ -103,18 +103,18 @@ def see_through(mode):
     """A dark disc; all around it is transparent and, as programs store it, black."""
     disc = np.hypot(*np.mgrid[-32:32, -32:32]) < 20
     grey = Image.fromarray(np.where(disc, 40, 0).astype(np.uint8))
-    picture = Image.merge("LA", (grey, Image.fromarray(np.where(disc, 255, 0).astype(np.uint8))))
+    image = Image.merge("LA", (grey, Image.fromarray(np.where(disc, 255, 0).astype(np.uint8))))
     if mode in ("LA", "RGBA"):
-        return picture.convert(mode), {}
+        return image.convert(mode), {}
     return grey.convert(mode), {"transparency": (0, 0, 0) if mode == "RGB" else 0}
 
 
 @pytest.mark.parametrize("way", decode.WAYS)
 @pytest.mark.parametrize(("mode", "form"), [("RGBA", "PNG"), ("LA", "PNG"), ("P", "PNG"), ("L", "PNG"), ("RGB", "PNG"), ("RGBA", "WEBP")])
 def test_transparent_pixels_are_white(way, mode, form):
-    picture, options = see_through(mode)
+    image, options = see_through(mode)
     file = io.BytesIO()
-    picture.save(file, form, **options, **({"lossless": True} if form == "WEBP" else {}))
+    image.save(file, form, **options, **({"lossless": True} if form == "WEBP" else {}))
     square = decode.square(file.getvalue(), 64, 0, way)
     assert (square[0, 0] == 255).all() and (square[32, 32] == 40).all()
     half = Image.new("RGBA", (64, 64), (0, 0, 0, 128))
@@ -150,20 +150,20 @@ def png(bits, colour, *pixels, clear):
     ids=["1 bit", "2 bits", "4 bits", "16 bits, black", "16 bits, close", "16 bits, RGB"],
 )
 def test_the_transparent_colour_of_a_png_is_white_at_every_depth(content, expected):
-    np.testing.assert_array_equal(np.asarray(decode.picture(content))[0, :, 0], expected)
+    np.testing.assert_array_equal(np.asarray(decode.image(content))[0, :, 0], expected)
 
 
 @pytest.mark.parametrize("way", decode.WAYS)
 @pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])  # of a 16-bit PNG, it depends on Pillow's version
-def test_pictures_of_16_bits_keep_their_brightness(way, mode, monkeypatch):
+def test_images_of_16_bits_keep_their_brightness(way, mode, monkeypatch):
     grey = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16 + 15
     content = encoded(Image.fromarray(grey), "PNG")
 
     def opened(file):
-        picture = Image.fromarray(grey.astype({"I;16": "<u2", "I;16B": ">u2", "I": np.int32}[mode]))
-        assert picture.mode == mode
-        picture.format = "PNG"
-        return picture
+        image = Image.fromarray(grey.astype({"I;16": "<u2", "I;16B": ">u2", "I": np.int32}[mode]))
+        assert image.mode == mode
+        image.format = "PNG"
+        return image
 
     expected = np.repeat(np.round(grey / 257).astype(np.uint8)[..., None], 3, 2)
     np.testing.assert_array_equal(decode.square(content, 64, 64, way), expected)
@@ -182,7 +182,7 @@ def test_a_damaged_header_takes_no_memory(way, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
-def test_pictures_of_32_bits_are_an_error(kind):
+def test_images_of_32_bits_are_an_error(kind):
     with pytest.raises(ValueError, match=r"pixels are of 32 bits \(mode [IF]\), .*: store it with 8 or 16"):
         decode.square(encoded(Image.fromarray(np.ones((64, 64), kind)), "TIFF"), 56, 64)
 
@@ -201,15 +201,15 @@ def damaged(form):
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("way", decode.WAYS)
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "WEBP"])
-def test_damaged_pictures_are_an_error_that_tells_why(way, form):
+def test_damaged_images_are_an_error_that_tells_why(way, form):
     reasons = []
-    for content in [b"", b"\xff\xd8 no picture", *damaged(form)]:
+    for content in [b"", b"\xff\xd8 no image", *damaged(form)]:
         try:
             decode.square(content, 56, 64, way)
         except ValueError as error:
             reasons.append(str(error))
     assert len(reasons) > 20 and all(reasons) and not any(" at 0x" in reason for reason in reasons)
-    assert reasons[0] == "its 0 bytes are no picture that Pillow knows"
+    assert reasons[0] == "its 0 bytes are no image that Pillow knows"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_whatever_pillow_raises_is_an_error_that_tells_why(kind, monkeypatch):
         decode.square(encoded(photo(), "PNG"), 56, 64)
 
 
-def test_too_small_pictures_and_unknown_ways_are_an_error():
+def test_too_small_images_and_unknown_ways_are_an_error():
     with pytest.raises(ValueError, match="80 x 100 pixels hold no square of 96"):
         decode.square(encoded(photo()), 96, 0)
     with pytest.raises(ValueError, match="'quick' is no way of decoding: exact, fast"):
@@ -235,7 +235,7 @@ def test_too_small_pictures_and_unknown_ways_are_an_error():
 
 
 def numbered(count=40, bad=(), **options):
-    """Picture i is full of the number i."""
+    """Image i is full of the number i."""
 
     def read(row):
         if row in bad:
@@ -243,7 +243,7 @@ def numbered(count=40, bad=(), **options):
         time.sleep(0.001 * (row % 3))  # so that threads overtake each other
         return np.full((2, 3, 3), row, np.uint8)
 
-    return stream.Images(read, np.array([f"picture{i}" for i in range(count)]), (2, 3), **options)
+    return stream.Images(read, np.array([f"image{i}" for i in range(count)]), (2, 3), **options)
 
 
 def test_images_look_like_an_array():
@@ -256,7 +256,7 @@ def test_images_look_like_an_array():
 
 
 def test_an_unreadable_image_is_named():
-    with pytest.raises(stream.Unreadable, match=r"image picture5 cannot be read \(bad sectors\): .*data.corrupt=skip"):
+    with pytest.raises(stream.Unreadable, match=r"image image5 cannot be read \(bad sectors\): .*data.corrupt=skip"):
         numbered(bad={5}).take(np.array([4, 5]))
     strange = dataclasses.replace(numbered(), read=lambda row: np.zeros((2, 2, 3), np.uint8))
     with pytest.raises(stream.Unreadable, match=r"it is uint8 \[2, 2, 3\], and must be uint8 \[2, 3, 3\]"):
@@ -267,7 +267,7 @@ def test_a_skipped_image_is_replaced_by_the_next_and_counted():
     images = numbered(bad={5, 6, 39}, corrupt="skip")
     found, rows = images.take(np.array([4, 5, 6, 39]))
     assert rows.tolist() == found[:, 0, 0, 0].tolist() == [4, 7, 7, 0]
-    assert images.skipped == dict.fromkeys(("picture5", "picture6", "picture39"), "bad sectors")
+    assert images.skipped == dict.fromkeys(("image5", "image6", "image39"), "bad sectors")
     with pytest.raises(stream.Unreadable, match="none of 3 images can be read"):
         numbered(3, bad={0, 1, 2}, corrupt="skip").take(np.array([1]))
 
@@ -314,7 +314,7 @@ def test_memory_of_batches_is_used_again(monkeypatch):
 
 def test_an_error_in_a_thread_reaches_the_reader():
     read = stream.batches(numbered(bad={9}), lambda step: np.arange(20), 0)
-    with pytest.raises(ValueError, match="picture9"):
+    with pytest.raises(ValueError, match="image9"):
         next(read)
 
 
@@ -361,15 +361,15 @@ def test_shares_that_do_not_divide_a_batch_go_to_the_largest_remainders():
 def folder(tmp_path):
     for label in ("b", "a", "c"):
         for i in range(5):
-            path = tmp_path / "pictures" / label / f"{label}{i}.jpeg"
+            path = tmp_path / "images" / label / f"{label}{i}.jpeg"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(encoded(photo()))
-    return tmp_path / "pictures"
+    return tmp_path / "images"
 
 
 def stored(folder, target, form, side_px=0):
     """The folder as records in two files."""
-    names, labels, classes = pictures.list_folder(folder)
+    names, labels, classes = image_files.list_folder(folder)
     target.mkdir()
     contents = [(folder / name).read_bytes() for name in names]
     if form == "uint8":
@@ -383,7 +383,7 @@ def stored(folder, target, form, side_px=0):
 
 
 def test_a_folder_of_classes_is_read_in_order(folder):
-    found = pictures.open_place(str(folder), Size(56, 64))
+    found = image_files.open_place(str(folder), Size(56, 64))
     assert found.classes == ("a", "b", "c") and found.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert found.images.names[0] == "a/a0.jpeg" and found.images.names[-1] == "c/c4.jpeg"
     image = found.images.take(np.array([6]))[0][0]
@@ -393,7 +393,7 @@ def test_a_folder_of_classes_is_read_in_order(folder):
 @pytest.mark.parametrize("form", records.FORMATS)
 def test_records_hold_what_the_folder_holds(folder, tmp_path, form):
     target = stored(folder, tmp_path / form, form, 64 if form == "uint8" else 0)
-    plain, found = (pictures.open_place(str(place), Size(56, 64)) for place in (folder, target))
+    plain, found = (image_files.open_place(str(place), Size(56, 64)) for place in (folder, target))
     assert found.classes == plain.classes and found.stored_px == (64 if form == "uint8" else 0)
     np.testing.assert_array_equal(found.labels, plain.labels)
     np.testing.assert_array_equal(found.images.names, plain.images.names)
@@ -404,7 +404,7 @@ def test_squares_are_not_resized_again(folder, tmp_path):
     target = stored(folder, tmp_path / "squares", "uint8", 64)
     for size in (Size(56, 72), Size(72, 0)):
         with pytest.raises(ValueError, match="holds squares of 64 px"):
-            pictures.open_place(str(target), size)
+            image_files.open_place(str(target), size)
 
 
 def test_unfinished_and_damaged_records_are_an_error(folder, tmp_path):
@@ -442,9 +442,9 @@ FOREIGN = [
 def test_other_manifests_are_an_error_that_names_them(content, folder):
     (folder / "manifest.json").write_text(content)
     with pytest.raises(
-        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* next to folders of pictures, move it away"
+        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* next to folders of images, move it away"
     ):
-        pictures.open_place(str(folder), Size(56, 64))
+        image_files.open_place(str(folder), Size(56, 64))
 
 
 def test_a_missing_or_damaged_index_is_an_error_that_names_it(folder, tmp_path):
@@ -468,20 +468,20 @@ def test_damaged_files_of_records_are_an_error_that_names_them(form, folder, tmp
     path = target / "part-00001-of-00002.array_record"
     whole = path.read_bytes()
     path.write_bytes(whole[:300] + bytes(64) + whole[364:])  # in the first record of the second file
-    found = pictures.open_place(str(target), Size(56, 64), corrupt="skip")
+    found = image_files.open_place(str(target), Size(56, 64), corrupt="skip")
     found.images.take(np.arange(15))
     assert list(found.images.skipped) == ["b/b2.jpeg"] and f"record 0 of {path} is damaged" in found.images.skipped["b/b2.jpeg"]
     with pytest.raises(stream.Unreadable, match=r"image b/b2.jpeg cannot be read \(record 0 of .*part-00001"):
-        pictures.open_place(str(target), Size(56, 64)).images.take(np.array([7]))
+        image_files.open_place(str(target), Size(56, 64)).images.take(np.array([7]))
     for content in (b"", b"cut short", whole[: len(whole) // 2], whole[:-100]):
         path.write_bytes(content)
         with pytest.raises(OSError, match=r"part-00001-of-00002.array_record is damaged \(.*\): copy the file again"):
-            pictures.open_place(str(target), Size(56, 64))
+            image_files.open_place(str(target), Size(56, 64))
 
 
 def test_classes_of_records_are_sorted(folder, tmp_path):
     target = stored(folder, tmp_path / "records", "jpeg")
-    names, labels, classes = pictures.list_folder(folder)
+    names, labels, classes = image_files.list_folder(folder)
     manifest = json.loads((target / "manifest.json").read_text())
     sums = {name: digest for name, digest in manifest["sha256"].items() if name != "index.npz"}
     records.finish(target, "jpeg", 0, names, 2 - labels, classes[::-1], sums, {})
@@ -492,21 +492,21 @@ def test_classes_of_records_are_sorted(folder, tmp_path):
 def test_places_that_are_no_data_set_are_an_error(tmp_path, folder):
     size = Size(56, 64)
     with pytest.raises(FileNotFoundError, match="is no folder"):
-        pictures.open_place(str(tmp_path / "nowhere"), size)
+        image_files.open_place(str(tmp_path / "nowhere"), size)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="has no folders of classes"):
-        pictures.open_place(str(tmp_path / "empty"), size)
+        image_files.open_place(str(tmp_path / "empty"), size)
     (folder / "d").mkdir()
-    with pytest.raises(ValueError, match="d holds no picture"):
-        pictures.open_place(str(folder), size)
+    with pytest.raises(ValueError, match="d holds no image"):
+        image_files.open_place(str(folder), size)
     with pytest.raises(ValueError, match="tfds:NAME:SPLIT"):
-        pictures.open_place("tfds:imagenet2012", size)
+        image_files.open_place("tfds:imagenet2012", size)
 
 
 @pytest.fixture
 def builder(folder, tmp_path, monkeypatch):
-    """What TFDS 4.9.10 gives, with the pictures of the folder; its labels are in the order of `label_names`."""
-    names, labels, classes = pictures.list_folder(folder)
+    """What TFDS 4.9.10 gives, with the images of the folder; its labels are in the order of `label_names`."""
+    names, labels, classes = image_files.list_folder(folder)
 
     class Builder:
         version, data_path, asked, bad, file_names = "5.1.0", str(tmp_path), [], (), [name.encode() for name in names]
@@ -546,12 +546,12 @@ TFDS = "tfds:imagenet2012:train@/data"
 
 
 @pytest.mark.parametrize("order", ["abc", "cab", "bca"])
-def test_tfds_is_read_once_for_labels_and_then_picture_by_picture(order, folder, builder):
+def test_tfds_is_read_once_for_labels_and_then_image_by_image(order, folder, builder):
     size, builder.label_names = Size(56, 64), tuple(order)
-    expected = pictures.open_place(str(folder), size)
+    expected = image_files.open_place(str(folder), size)
     for count in (15, 0):  # the second time labels and names are known
         builder.asked.clear()
-        found = pictures.open_place(TFDS, size)
+        found = image_files.open_place(TFDS, size)
         assert len(builder.asked) == count
         assert found.classes == expected.classes and found.images.names.tolist() == expected.images.names.tolist()
         np.testing.assert_array_equal(found.labels, expected.labels)
@@ -560,22 +560,22 @@ def test_tfds_is_read_once_for_labels_and_then_picture_by_picture(order, folder,
 
 def test_tfds_names_may_be_missing_or_not_utf8(builder):
     builder.file_names = [b"caf\xe9.jpeg"] * 15
-    assert pictures.open_place(TFDS, Size(56, 64)).images.names[0] == "caf\\xe9.jpeg"
+    assert image_files.open_place(TFDS, Size(56, 64)).images.names[0] == "caf\\xe9.jpeg"
     builder.version, builder.file_names = "no names", None
-    assert pictures.open_place(TFDS, Size(56, 64)).images.names[0] == "train-0000000"
+    assert image_files.open_place(TFDS, Size(56, 64)).images.names[0] == "train-0000000"
 
 
 def test_tfds_that_cannot_be_used_is_an_error(builder, monkeypatch):
     size = Size(56, 64)
     with pytest.raises(FileNotFoundError, match=r"TFDS has no such data set ready \(Unknown split 'test'.\); download_and_prepare"):
-        pictures.open_place("tfds:imagenet2012:test@/data", size)
-    found = pictures.open_place(TFDS, size)
+        image_files.open_place("tfds:imagenet2012:test@/data", size)
+    found = image_files.open_place(TFDS, size)
     builder.bad = (3,)
     with pytest.raises(stream.Unreadable, match=r"\(record 3 of tfds:imagenet2012:train@/data is damaged \(RuntimeError: chunk data hash"):
         found.images.take(np.array([3]))
     builder.bad, builder.label_names = (), ()
     with pytest.raises(ValueError, match=r"has the features image, label: needed are image, and label with names of classes"):
-        pictures.open_place(TFDS, size)
+        image_files.open_place(TFDS, size)
 
 
 @pytest.mark.parametrize(
@@ -585,7 +585,7 @@ def test_tfds_features_that_are_missing_are_told(features, builder, monkeypatch)
     make = builder.__init__
     monkeypatch.setattr(builder, "__init__", lambda self, *args, **kw: make(self, *args, **kw) or setattr(self.info, "features", features))
     with pytest.raises(ValueError, match=f"has the features {', '.join(features)}: needed are image, and label with names of classes"):
-        pictures.open_place(TFDS, Size(56, 64))
+        image_files.open_place(TFDS, Size(56, 64))
 
 
 def test_labels_without_a_class_are_an_error():
@@ -593,19 +593,19 @@ def test_labels_without_a_class_are_an_error():
         records.in_order("tfds:x:test", np.array([-1, -1]), ("b", "a"))
 
 
-def test_pictures_in_one_folder_are_told_apart_by_their_names(tmp_path):
+def test_images_in_one_folder_are_told_apart_by_their_names(tmp_path):
     for name in ("0001_x_y_z_bear_00.png", "0002_x_y_z_cat_00.png"):
         (tmp_path / name).write_bytes(encoded(photo(), "PNG"))
-    found = pictures.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
+    found = image_files.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
     assert found.labels.tolist() == [0, 1]
     (tmp_path / "0003.png").write_bytes(b"")
     with pytest.raises(ValueError, match=r"0003.png: its name tells none of the classes bear, cat"):
-        pictures.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
+        image_files.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
 
 
 OPEN = {
-    "classes": lambda folder: pictures.list_folder(folder)[0],
-    "flat": lambda folder: pictures.open_flat(folder, Size(56, 64), lambda name: name[0], ("a", "b", "c")).images.names,
+    "classes": lambda folder: image_files.list_folder(folder)[0],
+    "flat": lambda folder: image_files.open_flat(folder, Size(56, 64), lambda name: name[0], ("a", "b", "c")).images.names,
 }
 each_listing = pytest.mark.parametrize("listing", OPEN.values(), ids=OPEN)
 
@@ -622,31 +622,31 @@ def test_what_is_passed_over_is_told_once(listing, folder, capsys):
     for _ in range(2):
         assert listing(folder).tolist() == names
     assert capsys.readouterr().err == (
-        f"jaxbed: {folder}: passed over 1 .gif, 1 .png, 2 .tif, 1 without ending; pictures end in .jpeg, .jpg, .png, .bmp, .webp\n"
+        f"jaxbed: {folder}: passed over 1 .gif, 1 .png, 2 .tif, 1 without ending; images end in .jpeg, .jpg, .png, .bmp, .webp\n"
     )
 
 
 @each_listing
 @pytest.mark.parametrize("name", ["@eaDir", "__MACOSX", "lost+found", "$RECYCLE.BIN", "$Recycle.Bin", ".thumbnails", "@Recycle"])
-def test_folders_of_the_system_are_no_classes_and_hold_no_pictures(listing, name, folder, capsys):
-    names, (_, labels, classes) = listing(folder).tolist(), pictures.list_folder(folder)
+def test_folders_of_the_system_are_no_classes_and_hold_no_images(listing, name, folder, capsys):
+    names, (_, labels, classes) = listing(folder).tolist(), image_files.list_folder(folder)
     for place in (name, f"a/{name}", f"b/{name}/b0.jpeg"):
         (folder / place).mkdir(parents=True)
         (folder / place / "a0_thumb.jpeg").write_bytes(b"")
     assert listing(folder).tolist() == names
-    assert f"{folder}: passed over 3 {name}/; pictures end in" in capsys.readouterr().err
-    assert pictures.list_folder(folder)[2] == classes and (pictures.list_folder(folder)[1] == labels).all()
-    assert len(biased_pictures.list_pictures(folder)) == len(names)
+    assert f"{folder}: passed over 3 {name}/; images end in" in capsys.readouterr().err
+    assert image_files.list_folder(folder)[2] == classes and (image_files.list_folder(folder)[1] == labels).all()
+    assert len(biased_images.list_images(folder)) == len(names)
 
 
-def test_pictures_beside_the_folders_of_classes_are_told(folder, capsys):
+def test_images_beside_the_folders_of_classes_are_told(folder, capsys):
     (folder / "loose.jpeg").write_bytes(b"")
-    assert len(pictures.list_folder(folder)[0]) == 15
-    assert f"{folder}: passed over 1 .jpeg in no folder of a class; pictures end in" in capsys.readouterr().err
+    assert len(image_files.list_folder(folder)[0]) == 15
+    assert f"{folder}: passed over 1 .jpeg in no folder of a class; images end in" in capsys.readouterr().err
 
 
 @each_listing
-def test_links_are_followed_and_folders_are_no_pictures(listing, folder, tmp_path):
+def test_links_are_followed_and_folders_are_no_images(listing, folder, tmp_path):
     names = listing(folder).tolist()
     (tmp_path / "away" / "x.jpg").mkdir(parents=True)
     (folder / "b").rename(tmp_path / "away" / "b")
@@ -654,7 +654,7 @@ def test_links_are_followed_and_folders_are_no_pictures(listing, folder, tmp_pat
     assert listing(folder).tolist() == names
     (tmp_path / "away" / "x.jpg" / "a9.png").write_bytes(b"")
     (folder / "a" / "more.jpg").symlink_to(tmp_path / "away" / "x.jpg")
-    (folder / "a" / "a8.png").symlink_to(tmp_path / "nowhere")  # a picture that cannot be read
+    (folder / "a" / "a8.png").symlink_to(tmp_path / "nowhere")  # a image that cannot be read
     assert listing(folder).tolist() == sorted([*names, "a/more.jpg/a9.png", "a/a8.png"])
 
 
@@ -678,9 +678,9 @@ def test_names_that_are_not_utf8_are_an_error(listing, name, folder):
         listing(folder)
 
 
-def test_joined_pictures_have_names_of_their_own(folder):
-    one = pictures.open_place(str(folder), Size(56, 64))
-    both = pictures.join([one, pictures.subset(one, np.array([2, 11]))])
+def test_joined_images_have_names_of_their_own(folder):
+    one = image_files.open_place(str(folder), Size(56, 64))
+    both = image_files.join([one, image_files.subset(one, np.array([2, 11]))])
     assert len(set(both.images.names)) == 17 and both.labels[-2:].tolist() == [0, 2]
     np.testing.assert_array_equal(both.images.take(np.array([16]))[0], one.images.take(np.array([11]))[0])
 

@@ -115,19 +115,19 @@ def test_both_halves_are_pytorchs(side):
     image, network, params = images(2, side, side), Config(width=WIDTH), converted()
     with torch.no_grad():
         features = modules[0](torch.from_numpy(image).permute(0, 3, 1, 2))
-        picture = modules[1](features)
+        decoded = modules[1](features)
     found = network.encode(params, image)
     np.testing.assert_allclose(found, features.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(network.decode(params, found), picture.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(network.decode(params, found), decoded.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
 
 
 def test_published_sizes():
     network = Config()
     params = jax.eval_shape(lambda: style_network.draw(64, 4))
-    for side, features, picture in ((224, 28, 224), (158, 20, 160), (112, 14, 112)):
+    for side, features, image in ((224, 28, 224), (158, 20, 160), (112, 14, 112)):
         found = jax.eval_shape(network.encode, params, jax.ShapeDtypeStruct((1, side, side, 3), np.float32))
         assert found.shape == (1, features, features, 512)
-        assert jax.eval_shape(network.decode, params, found).shape == (1, picture, picture, 3)
+        assert jax.eval_shape(network.decode, params, found).shape == (1, image, image, 3)
     counts = {half: sum(array.size for array in jax.tree.leaves(tree)) for half, tree in params.items()}
     assert counts == {"encoder": 3_505_740, "decoder": 3_505_219}
 
@@ -136,10 +136,10 @@ def test_bfloat16_rounds_and_nothing_else():
     params, image = style_network.draw(4, 2), images(2, 16, 16)
     wide, half = Config(width=4, stages=2), Config(width=4, stages=2, dtype="bfloat16")
     features = half.encode(params, image)
-    picture = half.decode(params, features)
-    assert features.dtype == picture.dtype == np.dtype("bfloat16")
+    decoded = half.decode(params, features)
+    assert features.dtype == decoded.dtype == np.dtype("bfloat16")
     exact = wide.decode(params, wide.encode(params, image))
-    assert 0 < np.abs(np.asarray(picture, np.float32) - exact).max() < 0.05 * np.abs(exact).max()
+    assert 0 < np.abs(np.asarray(decoded, np.float32) - exact).max() < 0.05 * np.abs(exact).max()
 
 
 def test_seeds_do_not_become_groups():

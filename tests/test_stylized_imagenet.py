@@ -16,8 +16,8 @@ OPTIONS = ("--weights=random", "--width=4", "--stages=1", "--threads=2", "--batc
 COUNTS = {"val": 5, "train": 6}
 
 
-def picture(path, rng, size):
-    """A few large blocks of colour, so that pictures are told apart however they are resized."""
+def image(path, rng, size):
+    """A few large blocks of colour, so that images are told apart however they are resized."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(rng.integers(0, 256, (3, 4, 3), np.uint8)).resize(size, Image.Resampling.NEAREST).save(path)
 
@@ -27,9 +27,9 @@ def source(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("source"), np.random.default_rng(0)
     for split, count in COUNTS.items():
         for i in range(count):
-            picture(folder / split / f"n0{i % 2}" / f"{split}_{i}.JPEG", rng, (260 + i, 300))
+            image(folder / split / f"n0{i % 2}" / f"{split}_{i}.JPEG", rng, (260 + i, 300))
     for name, size in (("10.jpg", (240, 300)), ("2.jpg", (500, 260)), ("1.png", (224, 224)), ("3.jpg", (400, 400)), ("4.jpg", (223, 900))):
-        picture(folder / "paintings" / name, rng, size)
+        image(folder / "paintings" / name, rng, size)
     (folder / "paintings" / "5.jpg").write_bytes((folder / "paintings" / "3.jpg").read_bytes()[:500])
     (folder / "paintings" / "notes.txt").write_text("no painting")
     (folder / "paintings" / ".hidden.jpg").write_bytes(b"")
@@ -80,7 +80,7 @@ def test_draw_is_the_published_one():
     assert script.draw(79395, 5, 0, seed=1)[0].tolist() != val[:5].tolist()
 
 
-def test_pictures_get_paintings_in_the_order_of_folders_and_names(source):
+def test_images_get_paintings_in_the_order_of_folders_and_names(source):
     splits = script.open_places({"val": str(source / "val"), "train": str(source / "train")})
     paintings = [source / f"{i}" for i in range(4)]
     work = script.assign(splits, paintings, script.SEED)
@@ -172,16 +172,16 @@ def test_styles_mix_as_written_and_levels_are_rounded():
     assert made.dtype == np.uint8 and np.abs(made - expected).max() <= 1 and (made != expected).mean() < 0.01  # float32 at the half
 
 
-def test_every_picture_wears_the_painting_drawn_for_it(source, whole):
-    """Second route: one picture at a time, without padding, threads or files."""
+def test_every_image_wears_the_painting_drawn_for_it(source, whole):
+    """Second route: one image at a time, without padding, threads or files."""
     found, params = images(whole), NETWORK.load()
     styles = [whole / "paintings" / name for name in ("1.png", "10.jpg", "2.jpg", "3.jpg")]
     drawn, others = np.random.RandomState(49809).randint(0, 4, 11), []
     names = [f"{split}/n0{k}/{split}_{i}" for split, count in COUNTS.items() for k in (0, 1) for i in range(count) if i % 2 == k]
     assert sorted(found) == sorted(f"{name}.png" for name in names)
 
-    def features(picture):
-        return NETWORK.encode(params, np.asarray(picture, np.float32)[None] / 255)
+    def features(image):
+        return NETWORK.encode(params, np.asarray(image, np.float32)[None] / 255)
 
     for name, i in zip(names, drawn, strict=True):
         with Image.open(source / f"{name}.JPEG") as opened:
@@ -196,7 +196,7 @@ def test_every_picture_wears_the_painting_drawn_for_it(source, whole):
         image = found[f"{name}.png"]
         assert image.shape == (SIDE, SIDE, 3) and image.dtype == np.uint8 and np.abs(image - made(i)).max() < 0.51
         others.append(np.abs(image - made((i + 1) % 4)).mean())
-    assert np.median(others) > 2  # another painting is another picture
+    assert np.median(others) > 2  # another painting is another image
 
 
 def test_shards_are_disjoint_and_together_the_whole(source, whole, tmp_path, capsys):
@@ -206,7 +206,7 @@ def test_shards_are_disjoint_and_together_the_whole(source, whole, tmp_path, cap
         assert run(source, tmp_path, f"--shard={k}/3", "--batch=2") == 0
         counts.append(len(set(images(tmp_path)) - before))
         facts = json.loads((tmp_path / f"shard-{k}-of-3.json").read_text())
-        assert facts == {"pictures": counts[-1], "written": counts[-1], "there before": 0, "skipped": {}}
+        assert facts == {"images": counts[-1], "written": counts[-1], "there before": 0, "skipped": {}}
     assert counts == [3, 4, 4]
     expected = images(whole)
     for name, image in images(tmp_path).items():
@@ -220,17 +220,17 @@ def test_what_is_there_is_not_made_again(source, target, capsys):
         (target / name).unlink()
     (target / "val/n00/.val_2.1.partial").write_bytes(b"of a run that was killed")
     assert run(source, target) == 0
-    assert "2 pictures written" in (out := capsys.readouterr().out) and "9 were there, 0 left out" in out
+    assert "2 images written" in (out := capsys.readouterr().out) and "9 were there, 0 left out" in out
     again = written(target)
     assert {name for name in times if again[name] != times[name]} == {"val/n00/val_2.png", "train/n01/train_5.png"}
     np.testing.assert_array_equal(*(images(target)[name] for name in ["val/n00/val_2.png"] * 2))
 
 
-def test_unreadable_pictures_are_an_error_or_left_out_by_name(source, whole, tmp_path, capsys):
+def test_unreadable_images_are_an_error_or_left_out_by_name(source, whole, tmp_path, capsys):
     broken = shutil.copytree(source, tmp_path / "source")
     (broken / "val" / "n00" / "val_2.JPEG").write_bytes(b"nothing")
     assert run(broken, tmp_path / "a") == 2
-    assert "the picture for val/n00/val_2.png cannot be read" in (error := capsys.readouterr().err) and "--corrupt=skip" in error
+    assert "the image for val/n00/val_2.png cannot be read" in (error := capsys.readouterr().err) and "--corrupt=skip" in error
     assert run(broken, tmp_path / "a", "--corrupt=skip") == 0
     assert "left out: val/n00/val_2.png" in (out := capsys.readouterr().out) and "1 left out\n" in out
     assert list(json.loads((tmp_path / "a" / "shard-1-of-1.json").read_text())["skipped"]) == ["val/n00/val_2.png"]
@@ -240,10 +240,10 @@ def test_unreadable_pictures_are_an_error_or_left_out_by_name(source, whole, tmp
     assert set(found) == set(expected)
     for name, image in found.items():  # all others keep their paintings
         assert np.abs(image.astype(int) - expected[name]).max() <= 1
-    assert run(broken, tmp_path / "a", "--verify") == 0 and "10 pictures can be read" in capsys.readouterr().out
+    assert run(broken, tmp_path / "a", "--verify") == 0 and "10 images can be read" in capsys.readouterr().out
 
 
-def test_verify_finds_what_is_missing_damaged_or_another_picture(source, target, capsys):
+def test_verify_finds_what_is_missing_damaged_or_another_image(source, target, capsys):
     times = written(target)
     assert run(source, target, "--verify", "--batch=4") == 0 and "11 were made again and are the same" in capsys.readouterr().out
     one, two = target / "val/n00/val_0.png", target / "val/n00/val_2.png"
@@ -304,8 +304,8 @@ def test_bad_options_are_named_before_anything_is_made(source, tmp_path, capsys,
     assert code == 2 and message in capsys.readouterr().err and not (tmp_path / "target").exists()
 
 
-def test_pictures_that_differ_in_their_endings_only_are_an_error(tmp_path):
+def test_images_that_differ_in_their_endings_only_are_an_error(tmp_path):
     for ending in ("png", "jpg"):
-        picture(tmp_path / "a" / f"x.{ending}", np.random.default_rng(0), (300, 300))
-    with pytest.raises(ValueError, match=r"two pictures would be written to val/a/x\.png"):
+        image(tmp_path / "a" / f"x.{ending}", np.random.default_rng(0), (300, 300))
+    with pytest.raises(ValueError, match=r"two images would be written to val/a/x\.png"):
         script.assign(script.open_places({"val": str(tmp_path)}), [tmp_path], 0)

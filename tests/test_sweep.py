@@ -70,11 +70,11 @@ def swept(file, tmp_path_factory):
 def best_scores(folder: pathlib.Path) -> np.ndarray:
     """AC score of each seed at its best epoch, from the answers themselves."""
     images = pd.read_csv(folder / "responses" / "val" / "images.csv")
-    label, cue = images["label"].to_numpy(), images["cue"].to_numpy()
+    label, bias = images["label"].to_numpy(), images["cue"].to_numpy()
     found = []
     for path in (folder / "responses" / "val").glob("*.npz"):
         right = np.load(path)["response"] == label
-        a, c = right[:, cue == label].mean(1), right[:, cue != label].mean(1)
+        a, c = right[:, bias == label].mean(1), right[:, bias != label].mean(1)
         found.append(np.where(a + c > 0, 2 * a * c / np.maximum(a + c, 1e-9), 0))
     assert len(found) == 2
     return np.max(found, axis=0)

@@ -1,1 +1,1 @@
-"""Data sets: where images, labels and second cues come from, and how batches reach the device."""
+"""Data sets: where images, labels and biases come from, and how batches reach the device."""

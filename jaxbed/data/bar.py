@@ -1,7 +1,7 @@
 """BAR (Nam et al., 2020): six actions, most of them in a typical place.
 
-A picture is aligned (typical place) or not, and no more is known: there is no bias label. The cue of a conflicting picture is therefore a
-dummy, the class after its own, as in BiasEnsemble: aligned and conflicting accuracy mean what they say, but cells (label, cue) and methods
+A image is aligned (typical place) or not, and no more is known: there is no bias label. The bias of a conflicting image is therefore a
+dummy, the class after its own, as in BiasEnsemble: aligned and conflicting accuracy mean what they say, but cells (label, bias) and methods
 that read bias labels have no meaning here. Lee et al. (2022) leave those methods out. The photographs have licences of their own, the
 set has none: do not pass it on.
 
@@ -16,8 +16,8 @@ import pathlib
 
 import numpy as np
 
-from jaxbed.data import biased_pictures
-from jaxbed.data.biased_pictures import Listed
+from jaxbed.data import biased_images
+from jaxbed.data.biased_images import Listed
 from jaxbed.data.source import Source
 
 CLASSES = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing")  # as files are named, with a space
@@ -25,40 +25,40 @@ PERCENTS = (1, 5, 20)
 
 
 @dataclasses.dataclass
-class Config(biased_pictures.Config):
+class Config(biased_images.Config):
     dir: str = "data/bar"
 
     def open(self) -> Source:
         """Raises FileNotFoundError, saying what was expected where and how to get it, and ValueError for other settings."""
-        biased_pictures.check(self, PERCENTS)
+        biased_images.check(self, PERCENTS)
         root = pathlib.Path(self.dir)
-        table, facts = biased_pictures.table_path(root, self.conflicting_percent), {}
+        table, facts = biased_images.table_path(root, self.conflicting_percent), {}
         if table.is_file():
-            listed, facts = biased_pictures.read_table(table, "bias", len(CLASSES)), biased_pictures.table_facts(table)
+            listed, facts = biased_images.read_table(table, "bias", len(CLASSES)), biased_images.table_facts(table)
         else:
             listed = read_archive(root, self.conflicting_percent)
         facts["bias_label"] = "none: aligned or conflicting is all that is known"
-        splits, told = biased_pictures.read(self, root, listed)
-        return biased_pictures.make_source(self, "bar", CLASSES, "place", splits, facts | told)
+        splits, told = biased_images.read(self, root, listed)
+        return biased_images.make_source(self, "bar", CLASSES, "place", splits, facts | told)
 
 
 def read_archive(root: pathlib.Path, percent: float) -> list[Listed]:
     """[train, val, test] of BiasEnsemble's archive. In training the folder tells what is aligned, elsewhere the name."""
     align = root / "train" / "align"
-    conflict = biased_pictures.first_of(*(root / "train" / name / f"{percent:g}pct" for name in ("conflict", "conlict")))
-    val, test = biased_pictures.first_of(root / "valid", root / "val"), root / "test"
+    conflict = biased_images.first_of(*(root / "train" / name / f"{percent:g}pct" for name in ("conflict", "conlict")))
+    val, test = biased_images.first_of(root / "valid", root / "val"), root / "test"
     for place in (align, conflict, val, test):
-        if not biased_pictures.list_pictures(place):
+        if not biased_images.list_images(place):
             raise FileNotFoundError(
-                f"no pictures under {place}, and no {biased_pictures.table_path(root, percent).name}: expected is BiasEnsemble's archive; "
+                f"no images under {place}, and no {biased_images.table_path(root, percent).name}: expected is BiasEnsemble's archive; "
                 f"of the original BAR (train/ and test/), python data_prep/debias_sets.py bar {root} makes the table"
             )
-    aligned, conflicting, *others = (biased_pictures.read_names(root, [place], len(CLASSES)) for place in (align, conflict, val, test))
-    aligned, conflicting = aligned._replace(cue=aligned.label), conflicting._replace(cue=dummy(conflicting.label))
+    aligned, conflicting, *others = (biased_images.read_names(root, [place], len(CLASSES)) for place in (align, conflict, val, test))
+    aligned, conflicting = aligned._replace(bias=aligned.label), conflicting._replace(bias=dummy(conflicting.label))
     train = Listed(*(np.concatenate(pair) for pair in zip(aligned, conflicting, strict=True)))
-    return [train, *(rows._replace(cue=np.where(rows.cue == rows.label, rows.label, dummy(rows.label))) for rows in others)]
+    return [train, *(rows._replace(bias=np.where(rows.bias == rows.label, rows.label, dummy(rows.label))) for rows in others)]
 
 
 def dummy(label: np.ndarray) -> np.ndarray:
-    """The cue of conflicting pictures, whose place votes for no known class."""
+    """The bias of conflicting images, whose place votes for no known class."""
     return (label + 1) % len(CLASSES)

@@ -1,14 +1,14 @@
 """BFFHQ (Kim et al., 2021; from FFHQ, CC BY-NC-SA 4.0): faces, young or old, most young ones women and most old ones men.
 
-Label and bias have the archive's numbers: 0 young or female, 1 old or male; a picture is aligned where they are equal. The archive has
+Label and bias have the archive's numbers: 0 young or female, 1 old or male; a image is aligned where they are equal. The archive has
 0.5, 1, 2 and 5 % conflicting, with other counts than the paper's Table 8; `python data_prep/debias_sets.py bffhq DIR` writes tables that
-draw the paper's sets from it. Either is read from DIR, see `biased_pictures`.
+draw the paper's sets from it. Either is read from DIR, see `biased_images`.
 """
 
 import dataclasses
 import pathlib
 
-from jaxbed.data import biased_pictures
+from jaxbed.data import biased_images
 from jaxbed.data.source import Source
 
 CLASSES = ("young", "old")
@@ -16,17 +16,17 @@ CURE = "Unpack the archive of DisEnt or BiasEnsemble there, or name its folder b
 
 
 @dataclasses.dataclass
-class Config(biased_pictures.Config):
+class Config(biased_images.Config):
     dir: str = "data/bffhq"
 
     def open(self) -> Source:
         """Raises FileNotFoundError, saying what was expected where, and ValueError for other settings."""
-        biased_pictures.check(self)
+        biased_images.check(self)
         root = pathlib.Path(self.dir)
-        table, facts = biased_pictures.table_path(root, self.conflicting_percent), {}
+        table, facts = biased_images.table_path(root, self.conflicting_percent), {}
         if table.is_file():
-            listed, facts = biased_pictures.read_table(table, "bias", len(CLASSES)), biased_pictures.table_facts(table)
+            listed, facts = biased_images.read_table(table, "bias", len(CLASSES)), biased_images.table_facts(table)
         else:
-            listed = biased_pictures.read_archive(root, self.conflicting_percent, len(CLASSES), CURE)
-        splits, told = biased_pictures.read(self, root, listed)
-        return biased_pictures.make_source(self, "bffhq", CLASSES, "gender", splits, facts | told)
+            listed = biased_images.read_archive(root, self.conflicting_percent, len(CLASSES), CURE)
+        splits, told = biased_images.read(self, root, listed)
+        return biased_images.make_source(self, "bffhq", CLASSES, "gender", splits, facts | told)

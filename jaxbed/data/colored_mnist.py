@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed import values
-from jaxbed.data import biased_pictures, decode
+from jaxbed.data import biased_images, decode
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 from jaxbed.system import files
@@ -51,7 +51,7 @@ SCALES = {"unit": 255.0, "double255": 255.0 * 255.0}
 class Config:
     """dir: the folder of the IDX files, of the prepared TFDS data, or of the archive (the one that holds 0.5pct, 1pct, ... or cmnist)."""
 
-    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")  # what a grid may vary: images, labels and cues alone
+    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")  # what a grid may vary: images, labels and biases alone
 
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir",)
 
@@ -86,7 +86,7 @@ class Config:
                 "layout": self.layout,
                 "data_seed": self.seed,
             },
-            cue_name="colour",
+            bias_name="colour",
         )
 
 
@@ -101,13 +101,13 @@ def construct(
     splits = []
     for rows, conflicting, name in zip((picked[:TRAIN], picked[TRAIN:]), CONFLICTING[percent], ("train", "val"), strict=True):
         label = train_label[rows]
-        cue = label.copy()
+        bias = label.copy()
         chosen = _stratified(label, conflicting, rng)
-        cue[chosen] = (label[chosen] + rng.integers(1, 10, conflicting)) % 10  # uniform over the other nine
-        splits.append(_split(train_image[rows], label, cue, rows, name, rng))
+        bias[chosen] = (label[chosen] + rng.integers(1, 10, conflicting)) % 10  # uniform over the other nine
+        splits.append(_split(train_image[rows], label, bias, rows, name, rng))
     rng = np.random.default_rng([seed, 1])
-    cue = rng.integers(0, 10, len(test_label))
-    return splits[0], splits[1], _split(test_image, test_label, cue, np.arange(len(test_label)), "test", rng)
+    bias = rng.integers(0, 10, len(test_label))
+    return splits[0], splits[1], _split(test_image, test_label, bias, np.arange(len(test_label)), "test", rng)
 
 
 def _stratified(label: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
@@ -119,11 +119,11 @@ def _stratified(label: np.ndarray, total: int, rng: np.random.Generator) -> np.n
     return np.concatenate([rng.choice(np.flatnonzero(label == c), n, replace=False) for c, n in zip(classes, quota, strict=True)])
 
 
-def _split(grey: np.ndarray, label: np.ndarray, cue: np.ndarray, rows: np.ndarray, name: str, rng: np.random.Generator) -> Split:
-    colour = np.clip(COLOURS[cue] + rng.normal(0, DEVIATION, (len(cue), 3)), 0, 1)
+def _split(grey: np.ndarray, label: np.ndarray, bias: np.ndarray, rows: np.ndarray, name: str, rng: np.random.Generator) -> Split:
+    colour = np.clip(COLOURS[bias] + rng.normal(0, DEVIATION, (len(bias), 3)), 0, 1)
     image = np.stack([np.floor(grey * channel[:, None, None]).astype(np.uint8) for channel in colour.T], axis=-1)
     names = np.array([f"{name}-{row:05d}" for row in rows])
-    return Split(image, label.astype(np.int32), cue.astype(np.int32), names)
+    return Split(image, label.astype(np.int32), bias.astype(np.int32), names)
 
 
 def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
@@ -176,20 +176,20 @@ def read_tfds(folder: str) -> list[np.ndarray]:
 
 
 def read_archive(folder: pathlib.Path, percent: float) -> tuple[Split, Split, Split]:
-    """(train, val, test) from the PNG archive of DisEnt and BiasEnsemble, see `biased_pictures`; it may lie in a folder cmnist."""
-    root = biased_pictures.first_of(folder / "cmnist", folder)
+    """(train, val, test) from the PNG archive of DisEnt and BiasEnsemble, see `biased_images`; it may lie in a folder cmnist."""
+    root = biased_images.first_of(folder / "cmnist", folder)
     cure = "--config.data.layout=idx makes the set from MNIST instead"
-    train, val, test = biased_pictures.read_archive(root, percent, 10, cure)
+    train, val, test = biased_images.read_archive(root, percent, 10, cure)
     return _read_pngs(root, train), _read_pngs(root, val), _read_pngs(root, test)
 
 
-def _read_pngs(root: pathlib.Path, listed: biased_pictures.Listed) -> Split:
+def _read_pngs(root: pathlib.Path, listed: biased_images.Listed) -> Split:
     images = []
     for name in listed.name:
         try:
-            images.append(np.asarray(decode.picture((root / name).read_bytes())))
+            images.append(np.asarray(decode.image((root / name).read_bytes())))
         except (OSError, ValueError) as error:
             raise ValueError(f"{root / name} cannot be read as an image ({error}): fetch the archive again") from error
         if images[-1].shape != (28, 28, 3):
             raise ValueError(f"{root / name} is {images[-1].shape[1]} x {images[-1].shape[0]} pixels, and Colored MNIST has 28 x 28")
-    return Split(np.stack(images), listed.label, listed.cue, listed.name)
+    return Split(np.stack(images), listed.label, listed.bias, listed.name)

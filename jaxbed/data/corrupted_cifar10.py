@@ -1,4 +1,4 @@
-"""Corrupted CIFAR-10 (Nam et al., 2020, LfF): pictures of CIFAR-10, most of each class spoilt in the class's own way.
+"""Corrupted CIFAR-10 (Nam et al., 2020, LfF): images of CIFAR-10, most of each class spoilt in the class's own way.
 
 Its ten corruptions are "type 0" (snow, frost, fog, ...) or "type 1" (noise and blur), at LfF's Severity 4, see `corruptions`. Three ways to
 get it:
@@ -8,7 +8,7 @@ get it:
     archive  DisEnt's: DIR/1pct/{align,conflict}/**, DIR/1pct/valid/**, DIR/test/**, files named .._<y>_<b>.png. Its corruptions may differ
 
 Made from CIFAR-10, 4,500 images of each class train and 500 validate; in both round(ratio · size) of each class conflict, their corruption
-uniform over the other nine; each of the 10,000 test images gets a corruption such that every cell (class, corruption) has 100. Pictures are
+uniform over the other nine; each of the 10,000 test images gets a corruption such that every cell (class, corruption) has 100. Images are
 the same in all ratios but where one begins to conflict. Differs from LfF's arrays: those train on all 50,000 images and "validate" on the
 test set, assign corruptions in the order of the file, and come from another generator. Of lff's training images a tenth of each class,
 of aligned and conflicting ones alike, is held out here to validate.
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from jaxbed import values
-from jaxbed.data import biased_pictures, corruptions
+from jaxbed.data import biased_images, corruptions
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.source import Source
 from jaxbed.data.split import Split
@@ -47,9 +47,9 @@ class Config:
 
     dir: str = "data/cifar10"  # the folder named above, or the one that holds it
     layout: Literal["cifar", "lff", "archive"] = "cifar"
-    conflicting_percent: biased_pictures.Percent = 1.0
+    conflicting_percent: biased_images.Percent = 1.0
     type: Literal[0, 1] = 0  # cifar, lff: LfF's list of corruptions
-    frost: str = ""  # cifar, type 0: folder of CIFAR-10-C's pictures of frost; empty: made-up frost
+    frost: str = ""  # cifar, type 0: folder of CIFAR-10-C's images of frost; empty: made-up frost
     seed: Whole = 0  # cifar: of all draws; lff: of what validates
     augment: Augment = dataclasses.field(
         default_factory=lambda: Augment(crop="padded", crop_px=SIDE, padding_px=4, flip=0.5, mean=MEAN, std=STD)
@@ -57,8 +57,8 @@ class Config:
 
     def open(self) -> Source:
         """Raises FileNotFoundError, saying what was expected where, and ValueError for other settings."""
-        pictures = biased_pictures.Config(self.dir, self.conflicting_percent, SIDE)
-        biased_pictures.check(pictures)
+        images = biased_images.Config(self.dir, self.conflicting_percent, SIDE)
+        biased_images.check(images)
         values.check(self, "data")
         if self.frost and (self.layout, self.type) != ("cifar", 0):
             raise ValueError(f"data.frost = {self.frost!r} does nothing with layout = {self.layout!r} and type = {self.type}: drop it")
@@ -68,15 +68,15 @@ class Config:
         elif self.layout == "lff":
             splits = read_lff(root, self.type, self.conflicting_percent, self.seed)
         else:
-            root = biased_pictures.first_of(root / "cifar10c", root)
-            listed = biased_pictures.read_archive(root, self.conflicting_percent, len(CLASSES), "Other layouts: cifar, lff")
-            splits, told = biased_pictures.read(pictures, root, listed)
+            root = biased_images.first_of(root / "cifar10c", root)
+            listed = biased_images.read_archive(root, self.conflicting_percent, len(CLASSES), "Other layouts: cifar, lff")
+            splits, told = biased_images.read(images, root, listed)
             facts |= told
         if self.layout != "archive":
             facts["corruptions"] = [function.__name__ for function in corruptions.TYPES[self.type]]
         if (self.layout, self.type) == ("cifar", 0):
             facts["frost"] = self.frost or "made up"
-        return biased_pictures.make_source(self, "corrupted_cifar10", CLASSES, "corruption", splits, facts)
+        return biased_images.make_source(self, "corrupted_cifar10", CLASSES, "corruption", splits, facts)
 
 
 def list_corruptions(kind: int, frost: str) -> list[Callable]:
@@ -104,14 +104,14 @@ def construct(
         rng = np.random.default_rng([seed, stream])
         image, label = train_image[rows], train_label[rows]
         rank, size = _ranks(label, rng)
-        now, ever = (rank < np.round(size * share / 100) for share in (percent, max(biased_pictures.PERCENTS)))
+        now, ever = (rank < np.round(size * share / 100) for share in (percent, max(biased_images.PERCENTS)))
         other = (label + rng.integers(1, len(CLASSES), len(label))) % len(CLASSES)
         spoilt = _corrupt(image, label, functions, rng)
         spoilt[now] = _corrupt(image[ever], other[ever], functions, rng)[now[ever]]  # all that ever conflict: no draw depends on the ratio
         splits.append(_split(spoilt, label, np.where(now, other, label), name, rows))
     rng = np.random.default_rng([seed, TEST])
-    cue = _ranks(test_label, rng)[0] % len(CLASSES)
-    return [*splits, _split(_corrupt(test_image, cue, functions, rng), test_label, cue, "test", np.arange(len(cue)))]
+    bias = _ranks(test_label, rng)[0] % len(CLASSES)
+    return [*splits, _split(_corrupt(test_image, bias, functions, rng), test_label, bias, "test", np.arange(len(bias)))]
 
 
 def _ranks(label: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -123,15 +123,15 @@ def _ranks(label: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.
     return rank, size
 
 
-def _corrupt(image: np.ndarray, cue: np.ndarray, functions: Sequence[Callable], rng: np.random.Generator) -> np.ndarray:
+def _corrupt(image: np.ndarray, bias: np.ndarray, functions: Sequence[Callable], rng: np.random.Generator) -> np.ndarray:
     spoilt = np.empty_like(image)
     for c, function in enumerate(functions):
-        spoilt[cue == c] = corruptions.corrupt(function, image[cue == c], rng)
+        spoilt[bias == c] = corruptions.corrupt(function, image[bias == c], rng)
     return spoilt
 
 
-def _split(image: np.ndarray, label: np.ndarray, cue: np.ndarray, name: str, rows: np.ndarray) -> Split:
-    return Split(image, label.astype(np.int32), cue.astype(np.int32), np.array([f"{name}-{row:05d}" for row in rows]))
+def _split(image: np.ndarray, label: np.ndarray, bias: np.ndarray, name: str, rows: np.ndarray) -> Split:
+    return Split(image, label.astype(np.int32), bias.astype(np.int32), np.array([f"{name}-{row:05d}" for row in rows]))
 
 
 # Files
@@ -198,23 +198,23 @@ def _images(path: pathlib.Path, planes: np.ndarray, label: np.ndarray) -> tuple[
 def read_lff(folder: pathlib.Path, kind: int, percent: float, seed: int) -> list[Split]:
     """[train, val, test] of LfF's arrays; what it calls valid is CIFAR-10's test set."""
     name = f"CorruptedCIFAR10-Type{kind}-Skewed{percent / 100:g}-Severity4"
-    root = biased_pictures.first_of(folder / name, folder)
-    (train, label, cue), (test, *test_pair) = (_read_arrays(root / part, name) for part in ("train", "valid"))
+    root = biased_images.first_of(folder / name, folder)
+    (train, label, bias), (test, *test_pair) = (_read_arrays(root / part, name) for part in ("train", "valid"))
     held = np.zeros(len(label), bool)
     rng = np.random.default_rng([seed, HELD])
     for conflicting in (False, True):
-        rows = np.flatnonzero((label != cue) == conflicting)
+        rows = np.flatnonzero((label != bias) == conflicting)
         rank, size = _ranks(label[rows], rng)
         held[rows] = rank < np.round(VAL_SHARE * size)
     parts = [
-        _split(train[rows], label[rows], cue[rows], part, rows)
+        _split(train[rows], label[rows], bias[rows], part, rows)
         for part, rows in (("train", np.flatnonzero(~held)), ("val", np.flatnonzero(held)))
     ]
     return [*parts, _split(test, *test_pair, "test", np.arange(len(test)))]
 
 
 def _read_arrays(folder: pathlib.Path, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(images, labels, cues)."""
+    """(images, labels, biases)."""
     arrays = []
     for path in (folder / "images.npy", folder / "attrs.npy"):
         if not path.is_file():

@@ -154,19 +154,17 @@ def frost(image: np.ndarray, rng: np.random.Generator, textures: tuple[np.ndarra
 
 
 def read_textures(folder: pathlib.Path) -> tuple[np.ndarray, ...]:
-    """uint8 [H, W, 3] each: the first five pictures, by name, at a fifth of their size. The published code never takes its sixth."""
+    """uint8 [H, W, 3] each: the first five images, by name, at a fifth of their size. The published code never takes its sixth."""
     import cv2
 
-    from jaxbed.data import decode, pictures
+    from jaxbed.data import decode, image_files
 
-    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in pictures.ENDINGS)[:5] if folder.is_dir() else []
+    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in image_files.ENDINGS)[:5] if folder.is_dir() else []
     if not found:
-        raise FileNotFoundError(
-            f"{folder} holds no pictures of frost: name the folder of frost1.png to frost6.jpg, or none for made-up ones"
-        )
+        raise FileNotFoundError(f"{folder} holds no images of frost: name the folder of frost1.png to frost6.jpg, or none for made-up ones")
     textures = []
     for path in found:
-        textures.append(cv2.resize(np.asarray(decode.picture(path.read_bytes())), (0, 0), fx=0.2, fy=0.2))
+        textures.append(cv2.resize(np.asarray(decode.image(path.read_bytes())), (0, 0), fx=0.2, fy=0.2))
         if min(textures[-1].shape[:2]) <= SIDE:
             raise ValueError(f"{path} has sides of {textures[-1].shape[:2]} px at a fifth of its size, and each must be above {SIDE}")
     return tuple(textures)
@@ -268,8 +266,8 @@ def jpeg(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     def one(pixels: np.ndarray) -> np.ndarray:
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "JPEG", quality=40)
-        with Image.open(file) as picture:
-            return np.asarray(picture)
+        with Image.open(file) as compressed:
+            return np.asarray(compressed)
 
     return _through_bytes(one, image)
 

@@ -1,4 +1,4 @@
-"""From the bytes of a picture to a square of pixels: shorter side to resize_px, then the central square of side_px.
+"""From the bytes of a image to a square of pixels: shorter side to resize_px, then the central square of side_px.
 
 Two ways. "exact" is Pillow's antialiased bilinear filter, with torchvision's rounding (Resize, CenterCrop): evaluation, where numbers are
 compared with the literature. "fast" lets libjpeg decode at a half or less where that suffices and averages the rest (OpenCV's area
@@ -27,7 +27,7 @@ MOST = 178_956_970  # pixels that Pillow decodes; a damaged header may tell of m
 
 
 def square(content: bytes, side_px: int, resize_px: int, way: str = "exact") -> np.ndarray:
-    """uint8 [side_px, side_px, 3], RGB. resize_px 0: not resized. Raises ValueError for what is no picture or too small."""
+    """uint8 [side_px, side_px, 3], RGB. resize_px 0: not resized. Raises ValueError for what is no image or too small."""
     if way not in WAYS:
         raise ValueError(f"{way!r} is no way of decoding: {', '.join(WAYS)}")
     if way == "fast" and content[:2] == JPEG and resize_px:
@@ -41,7 +41,7 @@ def square(content: bytes, side_px: int, resize_px: int, way: str = "exact") -> 
 def _exact(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
     from PIL import Image
 
-    found = picture(content)
+    found = image(content)
     if resize_px and min(found.size) != resize_px:
         shorter = min(found.size)
         found = found.resize([int(resize_px * side / shorter) for side in found.size], Image.Resampling.BILINEAR)
@@ -52,8 +52,8 @@ def _exact(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
     return np.asarray(found.crop((left, top, left + side_px, top + side_px)))
 
 
-def picture(content: bytes) -> "Image.Image":
-    """Pillow's RGB picture, transparent parts on BACKGROUND. Raises ValueError for what is none.
+def image(content: bytes) -> "Image.Image":
+    """Pillow's RGB image, transparent parts on BACKGROUND. Raises ValueError for what is none.
 
     Most JPEG go through simplejpeg, which gives the same pixels and lets threads work side by side.
     """
@@ -70,8 +70,8 @@ def picture(content: bytes) -> "Image.Image":
         with Image.open(io.BytesIO(content)) as opened:
             return _rgb(opened, content[BIT_DEPTH] if opened.format == "PNG" else 8)
     except UnidentifiedImageError:  # its message has an address in memory, and no more than this
-        raise ValueError(f"its {len(content)} bytes are no picture that Pillow knows") from None
-    except (ValueError, MemoryError):  # the latter is of the machine, not of the picture
+        raise ValueError(f"its {len(content)} bytes are no image that Pillow knows") from None
+    except (ValueError, MemoryError):  # the latter is of the machine, not of the image
         raise
     except Exception as error:  # of many kinds: SyntaxError, struct.error, DecompressionBombError, ...
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -87,31 +87,31 @@ def _colours(content: bytes) -> str:
     return colours
 
 
-def _rgb(picture: "Image.Image", bits: int) -> "Image.Image":
+def _rgb(image: "Image.Image", bits: int) -> "Image.Image":
     from PIL import Image
 
-    clear = picture.info.get("transparency")  # in a PNG file without palette one colour, in numbers of `bits` bits
-    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG"):  # 16 bits in both: versions of Pillow differ
-        array = np.asarray(picture).astype(np.int64)
+    clear = image.info.get("transparency")  # in a PNG file without palette one colour, in numbers of `bits` bits
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):  # 16 bits in both: versions of Pillow differ
+        array = np.asarray(image).astype(np.int64)
         grey = ((array + 128) // 257).astype(np.uint8)  # convert alone would clip at 255
         return Image.fromarray(grey if clear is None else np.where(array == clear, np.uint8(255), grey)).convert("RGB")
-    if picture.mode in ("I", "F"):
-        raise ValueError(f"its pixels are of 32 bits (mode {picture.mode}), and nothing says which value is white: store it with 8 or 16")
-    if picture.mode == "L" and bits < 8 and clear is not None:  # Pillow has pixels of 8 bits by now, but not this
-        picture.info["transparency"] = clear * 255 // (2**bits - 1)
-    if picture.mode == "RGB" and bits == 16 and clear is not None:
-        picture.info["transparency"] = tuple(value >> 8 for value in clear)
-    if "A" in picture.getbands() or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", picture.size, BACKGROUND), picture).convert("RGB")
-    return picture.convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(f"its pixels are of 32 bits (mode {image.mode}), and nothing says which value is white: store it with 8 or 16")
+    if image.mode == "L" and bits < 8 and clear is not None:  # Pillow has pixels of 8 bits by now, but not this
+        image.info["transparency"] = clear * 255 // (2**bits - 1)
+    if image.mode == "RGB" and bits == 16 and clear is not None:
+        image.info["transparency"] = tuple(value >> 8 for value in clear)
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, BACKGROUND), image).convert("RGB")
+    return image.convert("RGB")
 
 
 @functools.cache
 def _opencv() -> types.ModuleType:
     import cv2
 
-    cv2.setNumThreads(1)  # pictures are many already: threads of its own within each only get in the way
+    cv2.setNumThreads(1)  # images are many already: threads of its own within each only get in the way
     return cv2
 
 
@@ -123,7 +123,7 @@ def _fast(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
     image = simplejpeg.decode_jpeg(content, "RGB", fastdct=True, fastupsample=True, **smaller)
     height, width, _ = image.shape
     if min(height, width) < resize_px:
-        raise ValueError("nothing is gained where a picture is enlarged")
+        raise ValueError("nothing is gained where a image is enlarged")
     wanted = round(min(height, width) * side_px / resize_px)  # the square's side before it is resized
     top, left = (height - wanted) // 2, (width - wanted) // 2
     cut = image[top : top + wanted, left : left + wanted]

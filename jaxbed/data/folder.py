@@ -6,7 +6,7 @@
 Without a table, the sub-folders of `train` are the classes, and their sorted names the order of the classes in all sets. With one, the
 images of `train` may lie anywhere below it, and the table says what they are and which set each belongs to (`folder_table`). The other
 folders always have one sub-folder per class: `val` and `test` all classes of the training set, OOD sets some of them. Instead of a folder
-of images, each may be a folder of records that `data_prep` made, or tfds:NAME:SPLIT (`pictures.open_place`).
+of images, each may be a folder of records that `data_prep` made, or tfds:NAME:SPLIT (`image_files.open_place`).
 
 Where no validation set is named, a share of the training images of each label and bias is held out. A run needs no other set, but only
 validation scores remain then, of images that also select the epoch.
@@ -24,11 +24,11 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from jaxbed import values
-from jaxbed.data import augment, folder_table, pictures
+from jaxbed.data import augment, folder_table, image_files
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.folder_table import shown
 from jaxbed.data.held_out import divide
-from jaxbed.data.pictures import Size
+from jaxbed.data.image_files import Size
 from jaxbed.data.source import MANY_CLASSES, EvaluationSet, Source
 from jaxbed.data.split import Split, in_memory, pick
 from jaxbed.data.stream import Corrupt, Images, Unreadable
@@ -96,7 +96,7 @@ class Config:
             sets={name: EvaluationSet(split, ROLES.get(name, "ood")) for name, split in others.items()},
             scale=augment.make_evaluation(self.augment, shape),
             facts={"size_px": self.size_px, "training_set": _digest(train), "unreadable": sorted(lost)},
-            cue_name="bias",
+            bias_name="bias",
             augment=augment.make(self.augment, shape),
             notes=(card({"train": train, **others}, classes), *notes),
         )
@@ -138,7 +138,7 @@ def _foldered(cfg: Config, name: str, place: str) -> Listed:
     """A set of one sub-folder per class, or in a place of another kind."""
     field, folder = f"{_field(name)} = {place}", pathlib.Path(place)
     if folder.is_dir() and not (folder / "manifest.json").is_file():
-        inside = sorted(path.name for path in folder.iterdir() if path.is_dir() and not pictures.is_system(path.name))
+        inside = sorted(path.name for path in folder.iterdir() if path.is_dir() and not image_files.is_system(path.name))
         if (words := {each.lower() for each in inside}) & TRAINING_WORDS and words & OTHER_WORDS:  # one alone may be a class
             listed = shown([each for each in inside if each.lower() in TRAINING_WORDS | OTHER_WORDS])
             meant = f"--config.data.train={folder / next(each for each in inside if each.lower() in TRAINING_WORDS)}"
@@ -149,7 +149,7 @@ def _foldered(cfg: Config, name: str, place: str) -> Listed:
     elif not folder.exists() and not place.startswith("tfds:"):
         raise FileNotFoundError(_absent(field, place, "name a folder with one sub-folder per class"))
     try:
-        found = pictures.open_place(place, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads)
+        found = image_files.open_place(place, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads)
     except (ValueError, FileNotFoundError) as error:
         raise type(error)(f"{_field(name)}: {error}") from error
     return Listed(field, found.images, found.labels, found.classes, np.full(len(found.labels), ""))
@@ -184,7 +184,7 @@ def _tabled(cfg: Config, places: dict[str, str]) -> tuple[dict[str, Listed], lis
         labels, files = sorted({row.label for row in own}), np.array([row.file for row in own])
         listed[name] = Listed(
             f"{path}, split {name}",
-            pictures.decoded(pictures.files(folder, files), files, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads),
+            image_files.decoded(image_files.files(folder, files), files, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads),
             np.array([labels.index(row.label) for row in own]),
             tuple(labels),
             np.array([votes.get(row.bias, "") for row in own]),
@@ -219,7 +219,7 @@ def _read(cfg: Config, name: str, listed: Listed, classes: tuple[str, ...]) -> S
 
 def _hold_out(cfg: Config, train: Split) -> tuple[Split, Split, str]:
     """(training set, validation set, what the log should say): of each label and bias a share; the only image of a kind is trained on."""
-    _, kind, sizes = np.unique(np.stack([train.label, train.cue]), axis=1, return_inverse=True, return_counts=True)
+    _, kind, sizes = np.unique(np.stack([train.label, train.bias]), axis=1, return_inverse=True, return_counts=True)
     chosen = divide(train, cfg.val_share, cfg.split_seed) & (sizes[kind] > 1)
     counted = f"data.val_share = {cfg.val_share} of {len(chosen)} training images"
     if not chosen.any():

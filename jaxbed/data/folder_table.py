@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxbed.data import pictures, tables
+from jaxbed.data import image_files, tables
 
 NEEDED, OPTIONAL = ("file", "label"), ("bias", "split")
 COLUMNS = "its columns are file,label and, where known, bias and split"
@@ -105,7 +105,7 @@ def without_row(folder: pathlib.Path, rows: Sequence[Row], elsewhere: Sequence[s
     """Images in the folder that the table does not list; `elsewhere`: folders of other sets, whose images need no row."""
     listed = {row.file for row in rows}
     others = [os.path.join(os.path.realpath(place), "") for place in elsewhere]
-    found = [name for name in pictures.list_below(folder) if name.replace(os.sep, "/") not in listed]
+    found = [name for name in image_files.list_below(folder) if name.replace(os.sep, "/") not in listed]
     return [name for name in found if not os.path.realpath(folder / name).startswith(tuple(others))] if others else found
 
 

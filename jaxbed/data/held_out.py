@@ -1,6 +1,6 @@
 """A data set whose training images are a share of another's validation images: what methods that retrain on held-out images learn from.
 
-The rest of the validation images selects epochs; all other sets stay as they are. Images of each label and cue are divided alike.
+The rest of the validation images selects epochs; all other sets stay as they are. Images of each label and bias are divided alike.
 """
 
 import dataclasses
@@ -38,9 +38,9 @@ class Config:
 
 
 def divide(split: Split, share: float, seed: int) -> np.ndarray:
-    """Which images are chosen, [n] bool: of each label and cue round(share · its images), but one where there is one."""
+    """Which images are chosen, [n] bool: of each label and bias round(share · its images), but one where there is one."""
     rng, chosen = np.random.default_rng(seed), np.zeros(len(split.label), bool)
-    for cell in np.unique(np.stack([split.label, split.cue]), axis=1).T:
-        rows = rng.permutation(np.flatnonzero((split.label == cell[0]) & (split.cue == cell[1])))
+    for cell in np.unique(np.stack([split.label, split.bias]), axis=1).T:
+        rows = rng.permutation(np.flatnonzero((split.label == cell[0]) & (split.bias == cell[1])))
         chosen[rows[: max(round(share * len(rows)), 1)]] = True
     return chosen

@@ -1,19 +1,19 @@
 """ImageNet-1k and the sets that shifted-data papers test on, in the layouts that their archives have.
 
-Places are folders with a folder a class, folders of records that `data_prep` made, or TFDS names (`pictures.open_place`). Only `train` is
+Places are folders with a folder a class, folders of records that `data_prep` made, or a TFDS name (`image_files`). Only `train` is
 required; each set that is named is evaluated.
 
     val            ImageNet-val, role test: it selects nothing, unless val_from_train is 0
     stylized       Stylized-ImageNet's val: 1000 classes, 224 px
     imagenet_a, imagenet_r   200 classes, answered among those; <name>_unmasked: the same images, answered among all 1000
-    edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` says how. Cue-conflict's second cue is in its file
+    edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` says how. Cue-conflict's bias is in its file
                    names, <shape><i>-<texture><j>.png; sketch may lie flat, as in model-vs-human, its class the fifth "_" field
     cae, edsr      DeepAugment's images as test sets
 
 Classes of ImageNet's sets are wnids, or numbers in their order; `class_index` names a file that lists other names (`imagenet_classes`).
 
 Training sees stored_px squares (shorter side resized, centre cut), of which the augmentation cuts boxes on the device: pixels beyond the
-central square are never seen, unlike with crops of whole pictures.
+central square are never seen, unlike with crops of whole images.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ from typing import ClassVar
 import numpy as np
 
 from jaxbed import values
-from jaxbed.data import augment, imagenet_classes, pictures
+from jaxbed.data import augment, image_files, imagenet_classes
 from jaxbed.data.augment import Config as Augment
-from jaxbed.data.pictures import Pictures, Size
+from jaxbed.data.image_files import ImageFiles, Size
 from jaxbed.data.source import EvaluationSet, Part, Source
 from jaxbed.data.split import Split, in_memory
 from jaxbed.data.stream import Corrupt, Images
@@ -45,7 +45,7 @@ EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette"
 
 @dataclasses.dataclass
 class Config:
-    MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the same pictures are, and what is evaluated how
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the same images are, and what is evaluated how
         *("train", "more", *EVALUATED),
         *("class_index", "decision", "zoom", "resize_px", "resident_gib", "threads"),
     )
@@ -70,7 +70,7 @@ class Config:
     zoom: bool = False  # 16-class stimuli resized to 256 px before the central 224 are cut, as BiasBed did; else as they are
     side_px: Count = 224  # what evaluation sees
     stored_px: Count = 256  # of training squares
-    resize_px: Whole = 256  # of pictures to evaluate, shorter side
+    resize_px: Whole = 256  # of images to evaluate, shorter side
     corrupt: Corrupt = "fail"  # training images that cannot be read; skip: the next takes the place, and the log says so
     resident_gib: NotNegative = 1.0  # sets up to this size are read once and stay in memory
     threads: Whole = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
@@ -105,7 +105,7 @@ class Config:
                 "unreadable": sorted({*train.images.skipped, *(held.images.skipped if held else ())}),  # known before the first epoch
                 **({"held_out_of_more": len(also)} if self.more else {}),
             },
-            cue_name="texture",
+            bias_name="texture",
             augment=augment.make(self.augment, image.image.shape[1:]),
             parts=parts,
         )
@@ -128,15 +128,15 @@ def _same(place: str) -> str:
     return place if place.startswith("tfds:") or place == NONE else str(pathlib.Path(place).resolve())
 
 
-def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None, np.ndarray]:
-    """All training pictures, the parts that batches have shares of, the pictures held out to select epochs on, and the names of those
+def _training(cfg: Config) -> tuple[ImageFiles, tuple[Part, ...], ImageFiles | None, np.ndarray]:
+    """All training images, the parts that batches have shares of, the images held out to select epochs on, and the names of those
     left out of `more` since they show the same.
     """
     places, held, also = (cfg.train, *cfg.more), None, []
     if cfg.shares and len(cfg.shares) != len(places):
         raise ValueError(f"data.shares = {cfg.shares}: {len(places)} training sets need as many shares")
     if cfg.shares and cfg.corrupt == "skip":
-        raise ValueError("data.shares with data.corrupt=skip: a picture of another part could take a place. Remove unreadable ones")
+        raise ValueError("data.shares with data.corrupt=skip: a image of another part could take a place. Remove unreadable ones")
     stored = Size(cfg.stored_px, cfg.stored_px, "fast")
     found = [_labelled(cfg, place, stored) for place in places]
     for place, other in zip(places, found, strict=True):
@@ -148,44 +148,44 @@ def _training(cfg: Config) -> tuple[Pictures, tuple[Part, ...], Pictures | None,
         order = np.random.default_rng(cfg.split_seed).permutation(size)
         resize = cfg.stored_px if found[0].stored_px else cfg.resize_px
         again = _labelled(cfg, cfg.train, Size(cfg.side_px, resize))  # as evaluation sees them
-        held = pictures.subset(again, np.sort(order[: cfg.val_from_train]))
-        found[0] = pictures.subset(found[0], np.sort(order[cfg.val_from_train :]))
+        held = image_files.subset(again, np.sort(order[: cfg.val_from_train]))
+        found[0] = image_files.subset(found[0], np.sort(order[cfg.val_from_train :]))
         shown = set(_what_it_shows(held))
         for i, other in enumerate(found[1:], 1):
             is_held = np.array([what in shown for what in _what_it_shows(other)])
             also.append(other.images.names[is_held])
-            found[i] = pictures.subset(other, np.flatnonzero(~is_held))
+            found[i] = image_files.subset(other, np.flatnonzero(~is_held))
         if cfg.corrupt == "skip" and held.images.nbytes > cfg.resident_gib * 2**30:  # answers of a stand-in would count
             skipped = held.images.skipped
-            held = pictures.subset(held, held.images.readable())
+            held = image_files.subset(held, held.images.readable())
             held.images.skipped.update(skipped)
     parts = tuple(Part(len(f.labels), share) for f, share in zip(found, cfg.shares, strict=True)) if cfg.shares else ()
-    return pictures.join(found), parts, held, np.concatenate([*also, np.array([], str)])
+    return image_files.join(found), parts, held, np.concatenate([*also, np.array([], str)])
 
 
-def _labelled(cfg: Config, place: str, size: Size) -> Pictures:
+def _labelled(cfg: Config, place: str, size: Size) -> ImageFiles:
     """Training images, with ImageNet's labels if they have as many classes as ImageNet."""
-    found = pictures.open_place(place, size, cfg.corrupt, cfg.threads)
+    found = image_files.open_place(place, size, cfg.corrupt, cfg.threads)
     return imagenet_classes.thousand(place, found, cfg.class_index) if len(found.classes) == CLASSES else found
 
 
-def _what_it_shows(found: Pictures) -> list[tuple[str, str]]:
-    """Class and file name without ending: what a picture and its stylized or otherwise changed forms have in common."""
+def _what_it_shows(found: ImageFiles) -> list[tuple[str, str]]:
+    """Class and file name without ending: what a image and its stylized or otherwise changed forms have in common."""
     names = (str(name).rpartition("/")[2].rpartition(".") for name in found.images.names)
     return [(found.classes[label], stem or rest) for label, (stem, _, rest) in zip(found.labels, names, strict=True)]
 
 
-def _nothing(cfg: Config) -> tuple[Pictures, tuple[Part, ...], None, tuple]:
-    """In place of training pictures, a single black one."""
+def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Part, ...], None, tuple]:
+    """In place of training images, a single black one."""
     black = Images(lambda row: np.zeros((cfg.side_px, cfg.side_px, 3), np.uint8), np.array(["nothing"]), (cfg.side_px,) * 2)
-    return Pictures(black, np.zeros(1, np.int32), imagenet_classes.WNIDS), (), None, ()
+    return ImageFiles(black, np.zeros(1, np.int32), imagenet_classes.WNIDS), (), None, ()
 
 
 def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
     sets = {}
     for name, role in (("val", "test"), ("stylized", "ood"), ("cae", "ood"), ("edsr", "ood")):
         if place := getattr(cfg, name):
-            found = pictures.open_place(place, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
+            found = image_files.open_place(place, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
             if classes == imagenet_classes.WNIDS:
                 found = imagenet_classes.thousand(f"data.{name}: {place}", found, cfg.class_index)
             _check_classes(f"data.{name}: {place}", found.classes, classes)
@@ -198,7 +198,7 @@ def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
     sets = {}
     for name in imagenet_classes.SUBSETS:
         if place := getattr(cfg, name):
-            found = pictures.open_place(place, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
+            found = image_files.open_place(place, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
             split = _split(cfg, imagenet_classes.two_hundred(f"data.{name}: {place}", found, name, cfg.class_index))
             sets |= {name: EvaluationSet(split, "ood", name), f"{name}_unmasked": EvaluationSet(split, "ood")}
     return sets
@@ -211,16 +211,16 @@ def _sixteen(cfg: Config) -> dict[str, EvaluationSet]:
             continue
         folder = pathlib.Path(place)
         if name == "sketch" and folder.is_dir() and not (folder / SIXTEEN[0]).is_dir() and not (folder / "manifest.json").is_file():
-            found = pictures.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN, cfg.threads)
+            found = image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN, cfg.threads)
         else:
-            found = pictures.open_place(place, size, threads=cfg.threads)
+            found = image_files.open_place(place, size, threads=cfg.threads)
         _check_classes(f"data.{name}: {place}", found.classes, SIXTEEN)
         split = _split(cfg, found)
-        sets[name] = EvaluationSet(split._replace(cue=textures(split.name)) if name == "cue_conflict" else split, "ood", cfg.decision)
+        sets[name] = EvaluationSet(split._replace(bias=textures(split.name)) if name == "cue_conflict" else split, "ood", cfg.decision)
     return sets
 
 
-def _split(cfg: Config, found: Pictures) -> Split:
+def _split(cfg: Config, found: ImageFiles) -> Split:
     """In memory if small. What could not be read is left out there; a stream finds out later."""
     none = np.full(len(found.labels), -1, np.int32)
     return in_memory(Split(found.images, found.labels, none, found.images.names), cfg.resident_gib, False)
@@ -232,7 +232,7 @@ def textures(names: np.ndarray) -> np.ndarray:
     for name in names:
         match = re.fullmatch(r"[a-z]+\d+-([a-z]+)\d+", pathlib.PurePath(str(name)).stem)
         if not match or match[1] not in SIXTEEN:
-            raise ValueError(f"cue-conflict picture {name}: names are <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
+            raise ValueError(f"cue-conflict image {name}: names are <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
         found.append(SIXTEEN.index(match[1]))
     return np.array(found, np.int32)
 

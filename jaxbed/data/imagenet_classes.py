@@ -12,8 +12,8 @@ import unicodedata
 
 import numpy as np
 
-from jaxbed.data import pictures, tables
-from jaxbed.data.pictures import Pictures
+from jaxbed.data import image_files, tables
+from jaxbed.data.image_files import ImageFiles
 from jaxbed.evaluation import decision_rules
 
 WNIDS = tuple(
@@ -97,7 +97,7 @@ SUBSETS = {"imagenet_a": decision_rules.IMAGENET_A, "imagenet_r": decision_rules
 CURE = "name a CSV file with the columns folder,class (class: a wnid, or a number from 0 to 999) as --config.data.class_index=FILE"
 
 
-def thousand(place: str, found: Pictures, index: str = "") -> Pictures:
+def thousand(place: str, found: ImageFiles, index: str = "") -> ImageFiles:
     """The images of a place with 1000 classes, labelled in ImageNet's order, whose classes are then WNIDS.
 
     Names may be what the file `index` lists, the 1000 wnids, or whole numbers, 0 to 999 or 1 to 1000, which are taken as ImageNet's order.
@@ -106,7 +106,7 @@ def thousand(place: str, found: Pictures, index: str = "") -> Pictures:
     return _relabelled(place, found, np.arange(len(WNIDS)), "ImageNet", index)
 
 
-def two_hundred(place: str, found: Pictures, name: str, index: str = "") -> Pictures:
+def two_hundred(place: str, found: ImageFiles, name: str, index: str = "") -> ImageFiles:
     """The same for "imagenet_a" or "imagenet_r", with folders of their 200 classes, or of all 1000, of which the 200 alone have images.
 
     Numbers are ImageNet's (those of the subset), or count the 200 classes in its order from 0 or 1.
@@ -120,7 +120,7 @@ def two_hundred(place: str, found: Pictures, name: str, index: str = "") -> Pict
     return _relabelled(place, found, members, name, index)
 
 
-def _relabelled(place: str, found: Pictures, members: np.ndarray, what: str, index: str) -> Pictures:
+def _relabelled(place: str, found: ImageFiles, members: np.ndarray, what: str, index: str) -> ImageFiles:
     if len(found.classes) != len(members):
         raise ValueError(f"{place} has {len(found.classes)} classes and {what} has {len(members)}")
     numbers = _numbers(place, found.classes, members, what, index)
@@ -156,7 +156,7 @@ def _numbers(place: str, classes: tuple[str, ...], members: np.ndarray, what: st
         first = numbers.min()
         is_count = first in (0, 1) and set(numbers - first) == set(range(len(members)))
         if is_count or set(numbers) == set(members):
-            pictures.tell_once(f"{place}: classes {first} to {numbers.max()} are taken as those of {what} in the order of sorted wnids")
+            image_files.tell_once(f"{place}: classes {first} to {numbers.max()} are taken as those of {what} in the order of sorted wnids")
             return members[numbers - first] if is_count else numbers
         raise ValueError(
             f"{place} has the classes {numbers.min()} to {numbers.max()}, and {what} is numbered from 0 or 1 without gaps, "

@@ -1,6 +1,6 @@
-"""Pictures in ArrayRecord files, as `data_prep` writes them: one folder, with pictures, their names and labels, and a manifest.
+"""Images in ArrayRecord files, as `data_prep` writes them: one folder, with images, their names and labels, and a manifest.
 
-FOLDER/part-00000-of-00016.array_record   one record a picture: its JPEG bytes, or uint8 [side, side, 3]
+FOLDER/part-00000-of-00016.array_record   one record a image: its JPEG bytes, or uint8 [side, side, 3]
 FOLDER/index.npz                          name [n], label [n], classes [k]; in the order of the records
 FOLDER/manifest.json                      format, side_px, count, SHA-256 of each file; written last, so that a folder without is unfinished
 """
@@ -93,7 +93,7 @@ def open_records(folder: pathlib.Path) -> Records:
 
 
 def _manifest(path: pathlib.Path) -> dict:
-    cure = "of a folder of records, copy it or run data_prep again; next to folders of pictures, move it away"
+    cure = "of a folder of records, copy it or run data_prep again; next to folders of images, move it away"
     with files.guarded(path, cure, "is no manifest that data_prep wrote"):
         try:
             manifest = files.read_object(path)
@@ -153,7 +153,7 @@ def finish(
     sums: dict[str, str],
     skipped: dict[str, str],
 ) -> None:
-    """Writes index and manifest; sums: SHA-256 of each part by file name, in the order of the rows; skipped: reason by picture."""
+    """Writes index and manifest; sums: SHA-256 of each part by file name, in the order of the rows; skipped: reason by image."""
     files.write_arrays(folder / "index.npz", {"name": names, "label": labels, "classes": np.array(classes)})
     sums = {**sums, "index.npz": checksum(folder / "index.npz")}
     content = {"format": form, "side_px": side_px, "count": len(names), "sha256": sums, "skipped": skipped}

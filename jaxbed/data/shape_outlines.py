@@ -14,7 +14,7 @@ Field = np.ndarray  # [n, H, W] float32
 
 ROTATION_DEGREES = 180.0  # either way: upright shapes are so easy that a network has no need of the texture
 RADIUS_FRAC = (0.38, 0.47)  # nominal radius over the side of the image
-# Deformations are as strong as the eye forgives: they make the shape the harder cue, so that a network prefers the texture.
+# Deformations are as strong as the eye forgives: they make the shape the harder bias, so that a network prefers the texture.
 ASPECT_LOG = 0.25  # width over height lies between exp(-2 * this) and exp(2 * this)
 SHEAR = 0.3  # of the width along the height, either way
 WOBBLE = 0.1  # amplitude of the wavy displacement, in radii

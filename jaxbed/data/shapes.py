@@ -52,7 +52,7 @@ Images = Annotated[int, Range(16, LARGEST)]
 class Config:
     """The benchmark as a data set. Numbers of images are multiples of 16."""
 
-    varies: ClassVar[tuple[str, ...]] = ("texture_correlation", "seed")  # what a grid may vary: images, labels and cues alone
+    varies: ClassVar[tuple[str, ...]] = ("texture_correlation", "seed")  # what a grid may vary: images, labels and biases alone
 
     side_px: Literal[32, 64] = 32
     texture_correlation: Annotated[float, Range(1 / 16, 1)] = 0.95  # share of training images in their own class's texture
@@ -75,7 +75,7 @@ class Config:
             sets={name: EvaluationSet(split, roles[name]) for name, split in splits.items()},
             scale=lambda image: augment.make_evaluation(self.augment, image.shape[1:])(image),
             facts={"side_px": self.side_px, "texture_correlation": self.texture_correlation, "data_seed": self.seed},
-            cue_name="texture",
+            bias_name="texture",
             augment=augment.make(self.augment, train.image.shape[1:]),
         )
 
@@ -92,7 +92,7 @@ def draw(side_px: int, counts: dict, texture_correlation: float, seed: int) -> d
         seed: non-negative. A set depends on (seed, its name, its own size, side_px, texture_correlation), not on the other sets' sizes.
 
     Returns:
-        Set name -> Split with image [n, side_px, side_px, 3], in random order. `cue` is the texture class of the figure, -1 in
+        Set name -> Split with image [n, side_px, side_px, 3], in random order. `bias` is the texture class of the figure, -1 in
         silhouette, edge and sketch.
 
     Raises:
@@ -104,14 +104,14 @@ def draw(side_px: int, counts: dict, texture_correlation: float, seed: int) -> d
     splits = {}
     for place, set_name in enumerate(SETS):
         rng = np.random.default_rng([seed, place])
-        label, cue = _assign_classes(set_name, int(counts[set_name]), texture_correlation, rng)
+        label, bias = _assign_classes(set_name, int(counts[set_name]), texture_correlation, rng)
         block = BLOCK_PX // side_px**2
         image = np.concatenate(
-            [_paint(set_name, label[i : i + block], cue[i : i + block], side_px, rng) for i in range(0, len(label), block)]
+            [_paint(set_name, label[i : i + block], bias[i : i + block], side_px, rng) for i in range(0, len(label), block)]
         )
-        worn = [TEXTURES[k] if k >= 0 else "none" for k in cue]
+        worn = [TEXTURES[k] if k >= 0 else "none" for k in bias]
         name = np.array([f"{SHAPES[k]}-{texture}-{i:05d}" for i, (k, texture) in enumerate(zip(label, worn, strict=True))])
-        splits[set_name] = Split(image, label, cue, name)
+        splits[set_name] = Split(image, label, bias, name)
     return splits
 
 
@@ -143,14 +143,14 @@ def _assign_classes(set_name: str, n: int, texture_correlation: float, rng: np.r
     # Going once round the foreign textures as often as it takes shares them evenly; a random start for each class spreads the remainder.
     step = (rng.integers(15, size=(16, 1)) + np.arange(per_class)) % 15 + 1
     step[:, :own] = 0
-    cue = ((label + step.ravel()) % 16).astype(np.int32)
+    bias = ((label + step.ravel()) % 16).astype(np.int32)
     if set_name in ("silhouette", "edge", "sketch"):
-        cue[:] = -1
+        bias[:] = -1
     order = rng.permutation(n)
-    return label[order], cue[order]
+    return label[order], bias[order]
 
 
-def _paint(set_name: str, label: np.ndarray, cue: np.ndarray, side_px: int, rng: np.random.Generator) -> np.ndarray:
+def _paint(set_name: str, label: np.ndarray, bias: np.ndarray, side_px: int, rng: np.random.Generator) -> np.ndarray:
     """Images [n, side_px, side_px, 3] uint8 of a block of a set."""
     distance_px = measure_distance(label, side_px, rng)
     if set_name == "silhouette":
@@ -160,7 +160,7 @@ def _paint(set_name: str, label: np.ndarray, cue: np.ndarray, side_px: int, rng:
     elif set_name == "sketch":
         level = _paint_sketch(distance_px, rng)
     else:
-        return _quantise(_paint_textured(distance_px, label, cue, set_name == "stylised", rng))
+        return _quantise(_paint_textured(distance_px, label, bias, set_name == "stylised", rng))
     return np.repeat(_quantise(level)[..., None], 3, axis=-1)
 
 
@@ -207,7 +207,7 @@ def _draw_colour(luminance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (grey + chroma * np.minimum(room.min(1, keepdims=True), 1))[:, None, None, :]
 
 
-def _paint_textured(distance_px: np.ndarray, label: np.ndarray, cue: np.ndarray, stylised: bool, rng: np.random.Generator) -> np.ndarray:
+def _paint_textured(distance_px: np.ndarray, label: np.ndarray, bias: np.ndarray, stylised: bool, rng: np.random.Generator) -> np.ndarray:
     """[n, H, W, 3]: the figure in its texture before a plain, shaded or cloudy background; `stylised`: before a second foreign texture."""
     n, side_px = distance_px.shape[:2]
     light = rng.random(n) < LIGHT_FRAC
@@ -219,14 +219,14 @@ def _paint_textured(distance_px: np.ndarray, label: np.ndarray, cue: np.ndarray,
     base, other, near, far = (_draw_colour(luminance, rng) for luminance in np.where(light, tones, 1 - tones))
 
     if stylised:
-        step = (cue + 1 + rng.integers(14, size=n)) % 16
-        foreign = np.where((step - cue) % 16 >= (label - cue) % 16, (step + 1) % 16, step)  # neither the figure's nor the label's own
+        step = (bias + 1 + rng.integers(14, size=n)) % 16
+        foreign = np.where((step - bias) % 16 >= (label - bias) % 16, (step + 1) % 16, step)  # neither the figure's nor the label's own
         share = weave(foreign, side_px, rng)
     else:
         share = _shade(n, side_px, rng)
     background = base + (other - base) * share[..., None]
 
-    share = weave(cue, side_px, rng)[..., None]
+    share = weave(bias, side_px, rng)[..., None]
     lined = (rng.random((n, 1, 1, 1)) < LINED_FRAC) & (not stylised)
     near = np.where(lined, background, near)
     strength = np.where(lined, rng.uniform(*LINED_STRENGTH, (n, 1, 1, 1)), 1.0)

@@ -36,7 +36,7 @@ class Source:
 
     scale turns uint8 images [B, H, W, C] into the network's float input, on the device; so does augment, given a key, in training
     alone. Without augment, training sees what scale gives.
-    facts are written beside every result: what was done to the pixels, the bias ratio, counts. cue_name says what the second cue
+    facts are written beside every result: what was done to the pixels, the bias ratio, counts. bias_name says what the bias
     is (texture, colour); empty where there is none. notes are what the log says of the images besides their counts.
     """
 
@@ -46,7 +46,7 @@ class Source:
     sets: dict[str, EvaluationSet]
     scale: Callable[[jax.Array], jax.Array]
     facts: dict[str, object]
-    cue_name: str = ""
+    bias_name: str = ""
     augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     parts: tuple[Part, ...] = ()  # of the training set, in its order, where batches hold fixed shares of them
     notes: tuple[str, ...] = ()
@@ -70,14 +70,14 @@ def check(name: str, split: Split, classes: int) -> None:
         raise ValueError(f"set {name}: images must be uint8 [n, H, W, C], and are {split.image.dtype} {list(split.image.shape)}")
     if len(np.unique(split.name)) != len(split.name):
         raise ValueError(f"set {name}: two images have the same name, and answers could not be told apart")
-    for field, array, least in (("label", split.label, 0), ("cue", split.cue, -1)):
+    for field, array, least in (("label", split.label, 0), ("bias", split.bias, -1)):
         if array.min() < least or array.max() >= classes:
             raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
 
 
 def require_bias(name: str, method: Any, source: Source) -> None:
     """Raises ValueError where a method that reads the bias, see `jaxbed.method`, lacks it: of all images, or of one that a group needs."""
-    unknown, images, grouped = int((source.train.cue < 0).sum()), len(source.train.cue), hasattr(method, "groups")
+    unknown, images, grouped = int((source.train.bias < 0).sum()), len(source.train.bias), hasattr(method, "groups")
     if method.reads_bias and (unknown == images or (grouped and unknown)):
         cure = "take a method that does not read it, or give it (of your own images, in the column bias of data.table)"
         if grouped and not dataclasses.replace(method, groups="classes").reads_bias:
@@ -99,24 +99,24 @@ def one_colour(split: Split) -> tuple[list[str], int]:
 
 
 def cells(split: Split) -> dict[tuple[int, int], int]:
-    """Number of images for each (label, cue) that occurs."""
-    pairs, counts = np.unique(np.stack([split.label, split.cue]), axis=1, return_counts=True)
+    """Number of images for each (label, bias) that occurs."""
+    pairs, counts = np.unique(np.stack([split.label, split.bias]), axis=1, return_counts=True)
     return {(int(y), int(b)): int(n) for y, b, n in zip(*pairs, counts, strict=True)}
 
 
 def describe(name: str, split: Split) -> str:
-    """Counts per (label, cue) cell, for the log: one row a label, one column a cue; of many classes the smallest and largest."""
-    counts, labels, cues = cells(split), np.unique(split.label), range(split.cue.min(), split.cue.max() + 1)
+    """Counts per (label, bias) cell, for the log: one row a label, one column a bias; of many classes the smallest and largest."""
+    counts, labels, biases = cells(split), np.unique(split.label), range(split.bias.min(), split.bias.max() + 1)
     if len(labels) > MANY_CLASSES:
         sizes = np.bincount(split.label)[labels]
         return f"{name}: {len(split.label)} images of {len(labels)} classes, {sizes.min()} to {sizes.max()} of each"
-    if split.cue.max() < 0:
+    if split.bias.max() < 0:
         return f"{name}: {len(split.label)} images, per label " + " ".join(str(counts[int(y), -1]) for y in labels)
-    aligned = int((split.label == split.cue).sum())
-    conflicting = int((split.cue >= 0).sum()) - aligned
+    aligned = int((split.label == split.bias).sum())
+    conflicting = int((split.bias >= 0).sum()) - aligned
     head = f"{name}: {len(split.label)} images, {aligned} aligned, {conflicting} conflicting"
-    lines = [f"{head}; rows labels, columns cues {cues[0]}-{cues[-1]}"]
-    lines += [f"  {y:4d} |" + "".join(f"{counts.get((int(y), int(b)), 0):6d}" for b in cues) for y in labels]
+    lines = [f"{head}; rows labels, columns biases {biases[0]}-{biases[-1]}"]
+    lines += [f"  {y:4d} |" + "".join(f"{counts.get((int(y), int(b)), 0):6d}" for b in biases) for y in labels]
     return "\n".join(lines)
 
 

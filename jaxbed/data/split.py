@@ -1,4 +1,4 @@
-"""A split: images with their label and, where there is one, the class a second cue votes for."""
+"""A split: images with their label and, where there is one, the class a bias votes for."""
 
 import dataclasses
 from typing import NamedTuple
@@ -11,13 +11,13 @@ from jaxbed.data.stream import Images
 class Split(NamedTuple):
     """n images on the host.
 
-    `cue` is the class that the second cue (texture, colour, background) votes for, in the label's own numbering; -1 where an
-    image has none. An image is *aligned* where cue == label and *conflicting* where it has a cue and that cue differs.
+    `bias` is the class that another attribute (texture, colour, background) votes for, in the label's own numbering; -1 where an
+    image has none. An image is *aligned* where bias == label and *conflicting* where it has a bias and that bias differs.
     """
 
     image: np.ndarray  # [n, H, W, C] uint8
     label: np.ndarray  # [n] int32
-    cue: np.ndarray  # [n] int32
+    bias: np.ndarray  # [n] int32
     name: np.ndarray  # [n] str, unique within the split
 
 
@@ -29,7 +29,7 @@ def pick(split: Split, rows: np.ndarray) -> Split:
         image = dataclasses.replace(image, read=lambda row: read(int(rows[row])), names=image.names[rows], skipped={})
     else:
         image = image[rows]
-    return Split(image, split.label[rows], split.cue[rows], split.name[rows])
+    return Split(image, split.label[rows], split.bias[rows], split.name[rows])
 
 
 def in_memory(split: Split, gib: float, evaluated: bool) -> Split:
@@ -45,4 +45,4 @@ def in_memory(split: Split, gib: float, evaluated: bool) -> Split:
         return pick(split, images.readable()) if evaluated and images.corrupt == "skip" else split
     loaded, taken = images.load()
     own = taken == np.arange(len(taken))  # the others stand in for what was skipped
-    return Split(loaded[own], split.label[own], split.cue[own], split.name[own])
+    return Split(loaded[own], split.label[own], split.bias[own], split.name[own])

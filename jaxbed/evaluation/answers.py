@@ -68,7 +68,7 @@ def _fault(content: dict) -> str:
     if missing := [name for name in ("data", "sets") if not content.get(name)]:
         return f"{missing[0]!r} is missing"
     if not isinstance(content["data"].get("name", ""), str) or not isinstance(content["data"].get("cue"), str):
-        return "name or cue of the data is no text"
+        return "name or bias of the data is no text"
     for name, facts in content["sets"].items():
         if pathlib.PurePath(name).name != name or names.fault(name):
             return f"{name!r} is no name of a set"
@@ -78,5 +78,5 @@ def _fault(content: dict) -> str:
             return f"classes of set {name!r} is no list"
     cells = content.get("training_cells", [])
     if not all(isinstance(cell, list) and len(cell) == 3 and all(type(number) is int for number in cell) for cell in cells):
-        return "training_cells is no list of [label, cue, images]"
+        return "training_cells is no list of [label, bias, images]"
     return ""

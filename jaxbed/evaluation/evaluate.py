@@ -1,11 +1,11 @@
 """Evaluation: what every seed answers to every image of every set, after every epoch. Stores answers, not scores.
 
-WORKDIR/responses/<set>/images.csv   name, label, cue of each image
+WORKDIR/responses/<set>/images.csv   name, label, bias of each image
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
                                      checkpoint: identity of the checkpoint that answered, asked: identity of what it was asked,
                                      digest of all these
 WORKDIR/responses/sets.json          role, decision, identity, digest of images.csv and, where they are not the network's, class names of
-                                     each set; class names; facts of the data; training images per (label, cue)
+                                     each set; class names; facts of the data; training images per (label, bias)
 
 Of a run with a grid, each grid point has these files in a folder of its own, and its config.json.
 """
@@ -138,11 +138,11 @@ def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
 
 def identity(asked: EvaluationSet) -> str:
     """What a set asks: its names, labels and decision, and the pixels of some of its images, which are read."""
-    image, label, cue, names = asked.split
+    image, label, bias, names = asked.split
     rows = np.unique(np.linspace(0, len(names) - 1, PICTURES).astype(int))
     pixels = pools.strict(image).take(rows)[0] if isinstance(image, stream.Images) else image[rows]
     found = hashlib.sha256(f"{asked.decision} {pixels.shape}".encode())
-    for array in (pixels, label, cue):
+    for array in (pixels, label, bias):
         found.update(np.ascontiguousarray(array).tobytes())
     found.update("\n".join(names).encode())
     return found.hexdigest()[:16]
@@ -163,20 +163,20 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
     """Writes what the answers mean, where that is not there already."""
     for name, (split, _, _) in sets.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
-        frame = pd.DataFrame({"name": split.name, "label": split.label, "cue": split.cue})
+        frame = pd.DataFrame({"name": split.name, "label": split.label, "cue": split.bias})
         files.write(folder / name / "images.csv", tables.csv_text(frame))
     content = {
-        "data": {"name": source.name, "cue": source.cue_name, **source.facts},
+        "data": {"name": source.name, "cue": source.bias_name, **source.facts},
         "classes": list(source.class_names),
         "sets": {
             name: {
                 **{"role": role, "decision": rule, "identity": asked[name], **decision_rules.classes(rule)},
-                "images": metrics.digest(split.name, split.label, split.cue),
+                "images": metrics.digest(split.name, split.label, split.bias),
             }
             for name, (split, role, rule) in sets.items()
         },
     }
-    if (source.train.cue >= 0).any():
+    if (source.train.bias >= 0).any():
         content["training_cells"] = [[*cell, count] for cell, count in cells(source.train).items()]
     files.write(folder / "sets.json", json.dumps(content, indent=2) + "\n")
 

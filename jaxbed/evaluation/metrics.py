@@ -1,6 +1,6 @@
 """From answers to numbers. Reads what `evaluate` wrote; knows neither JAX nor the network.
 
-Terms, for one seed and one set. An image is *aligned* where its second cue votes for its label, *conflicting* where it votes for
+Terms, for one seed and one set. An image is *aligned* where its bias votes for its label, *conflicting* where it votes for
 another class.
 
 accuracy        correct / all
@@ -12,13 +12,13 @@ eo_pooled       conflicting / aligned: equality of opportunity of all classes to
 eo_macro        mean over classes of min(r, 1/r), r the same ratio within a class; 0 where only one of the two is 0, absent where a class
                 is never right
 eo_pos          r of class 1, where there are two classes
-worst_group     lowest accuracy of a non-empty (label, cue) cell, images without a cue apart; n_total is that cell's size
+worst_group     lowest accuracy of a non-empty (label, bias) cell, images without a bias apart; n_total is that cell's size
 group_mean      mean of the cells' accuracies
 adjusted        mean of the cells' accuracies, each weighted by its share of the training images (Sagawa et al., 2020, "average accuracy" of
                 Waterbirds); absent where a cell that was trained on has no image in the set
-cue_accuracy    answers equal to the cue / conflicting images
-shape_bias      answers equal to the label / answers equal to label or cue, on the conflicting images, pooled (Geirhos et al.,
-                2019); only where the cue is texture
+cue_accuracy    answers equal to the bias / conflicting images
+shape_bias      answers equal to the label / answers equal to label or bias, on the conflicting images, pooled (Geirhos et al.,
+                2019); only where the bias is texture
 
 A metric whose images do not exist in a set is absent, never 0.
 """
@@ -39,37 +39,37 @@ COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct
 
 
 def measure(
-    response: np.ndarray, label: np.ndarray, cue: np.ndarray, cue_name: str, training_cells: Iterable[Sequence[int]] = ()
+    response: np.ndarray, label: np.ndarray, bias: np.ndarray, bias_name: str, training_cells: Iterable[Sequence[int]] = ()
 ) -> dict[str, tuple[np.ndarray, ...]]:
     """{metric: (value [S], n_correct [S], n_total [S])} of answers [S, n] to n images; counts are NaN where a metric is no ratio.
 
-    training_cells: (label, cue, images) of each cell of the training set.
+    training_cells: (label, bias, images) of each cell of the training set.
     """
-    correct, to_cue = response == label, (response == cue) & (cue >= 0)
-    aligned, conflicting = cue == label, (cue >= 0) & (cue != label)
+    correct, to_bias = response == label, (response == bias) & (bias >= 0)
+    aligned, conflicting = bias == label, (bias >= 0) & (bias != label)
     result = {"accuracy": _ratio(correct.sum(1), len(label))}
-    if not (cue >= 0).any():
+    if not (bias >= 0).any():
         return result
     if aligned.any():
         result["aligned"] = _ratio(correct[:, aligned].sum(1), aligned.sum())
     if conflicting.any():
         result["conflicting"] = _ratio(correct[:, conflicting].sum(1), conflicting.sum())
-        hits, cue_hits = correct[:, conflicting].sum(1), to_cue[:, conflicting].sum(1)
+        hits, cue_hits = correct[:, conflicting].sum(1), to_bias[:, conflicting].sum(1)
         result["cue_accuracy"] = _ratio(cue_hits, conflicting.sum())
-        if cue_name == "texture":
+        if bias_name == "texture":
             result["shape_bias"] = _ratio(hits, hits + cue_hits)
     if aligned.any() and conflicting.any():
         a, c = result["aligned"][0], result["conflicting"][0]
         result["acc_diff"] = _plain(a - c)
         result["ac_score"] = _plain(ac_score(a, c))
         result |= opportunity(correct, label, aligned, conflicting)
-    first, cell, sizes = np.unique(label * (cue.max() + 2) + cue + 1, return_index=True, return_inverse=True, return_counts=True)[1:]
+    first, cell, sizes = np.unique(label * (bias.max() + 2) + bias + 1, return_index=True, return_inverse=True, return_counts=True)[1:]
     hits = np.stack([np.bincount(cell, row, len(sizes)) for row in correct])  # [S, cells]
     worst = (hits / sizes).argmin(1)
     result["worst_group"] = _ratio(hits[np.arange(len(hits)), worst], sizes[worst])
     result["group_mean"] = _plain((hits / sizes).mean(1))
     trained = {(y, b): count for y, b, count in training_cells}
-    weight = np.array([trained.pop((y, b), 0) for y, b in zip(label[first], cue[first], strict=True)], float)
+    weight = np.array([trained.pop((y, b), 0) for y, b in zip(label[first], bias[first], strict=True)], float)
     if weight.any() and not trained:
         result["adjusted"] = _plain((hits / sizes) @ (weight / weight.sum()))
     return result
@@ -116,7 +116,7 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
-        label, cue = _labels(workdir, dataset, facts)
+        label, bias = _labels(workdir, dataset, facts)
         paths = answers(folder)
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
@@ -124,7 +124,7 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
             response, seeds, alive = _answers(workdir, path, len(label), facts)
             status = np.where(alive, "ok", "diverged")
             for metric, (value, n_correct, n_total) in measure(
-                response, label, cue, about["data"]["cue"], about.get("training_cells", ())
+                response, label, bias, about["data"]["cue"], about.get("training_cells", ())
             ).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
@@ -197,7 +197,7 @@ def _about(workdir: pathlib.Path) -> tuple[str, dict]:
 
 
 def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, cues) of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
+    """(labels, biases) of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
 
     Raises ValueError for a table that lacks a column or holds other numbers than classes, and for one of other images, or in another
     order, than was evaluated.
@@ -206,16 +206,16 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: run: jaxbed eval {workdir}")
     try:
-        name, label, cue = _as_written(path) or _as_saved_again(path)
+        name, label, bias = _as_written(path) or _as_saved_again(path)
     except ValueError as error:
         raise ValueError(f"{error}; {cure}") from error
-    if "images" in facts and facts["images"] != digest(name, label, cue):
+    if "images" in facts and facts["images"] != digest(name, label, bias):
         raise ValueError(f"{path} lists other images, or in another order, than sets.json tells; {cure}")
-    return label, cue
+    return label, bias
 
 
 def _as_written(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarray] | None:
-    """Names, labels and cues of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
+    """Names, labels and biases of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
     with path.open("rb") as file:
         if file.readline() != b"name,label,cue\n":
             return None
@@ -235,14 +235,14 @@ def _as_saved_again(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarr
     chosen = {name: names.find(name, images.columns) for name in ("name", "label", "cue")}
     if lost := [name for name, own in chosen.items() if own is None]:
         raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(images.columns)}")
-    label, cue = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", 0), ("cue", -1)))
-    return images[chosen["name"]], label, cue
+    label, bias = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", 0), ("cue", -1)))
+    return images[chosen["name"]], label, bias
 
 
-def digest(names: Iterable[str], label: np.ndarray, cue: np.ndarray) -> str:
+def digest(names: Iterable[str], label: np.ndarray, bias: np.ndarray) -> str:
     """Of which images answers are about, in their order."""
     found = hashlib.sha256("\n".join(names).encode())
-    found.update(np.stack([label, cue]).astype("<i8").tobytes())
+    found.update(np.stack([label, bias]).astype("<i8").tobytes())
     return found.hexdigest()[:16]
 
 

@@ -48,7 +48,7 @@ class Validation:
             for pool, blocks in zip(self._pools.get(id(point.source), []), of_pools, strict=True):
                 flat = np.concatenate(blocks, axis=1).reshape(self._seeds.size, -1)[:, : sum(pool.sizes)]
                 for name, answer in zip(pool.names, np.split(flat, np.cumsum(pool.sizes)[:-1], axis=1), strict=True):
-                    label, bias = sets[name].split.label, sets[name].split.cue
+                    label, bias = sets[name].split.label, sets[name].split.bias
                     correct, conflicting = answer == label, (bias >= 0) & (bias != label)
                     accuracies[name] = correct.mean(1)
                     if conflicting.any():

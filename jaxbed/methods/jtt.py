@@ -40,7 +40,7 @@ class Config:
         return Stage("first network", first, outputs=errors), Stage("", cfg, columns=columns)
 
     def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        def weights(label: np.ndarray, cue: np.ndarray | None, tables: dict[str, np.ndarray]) -> np.ndarray:
+        def weights(label: np.ndarray, bias: np.ndarray | None, tables: dict[str, np.ndarray]) -> np.ndarray:
             return 1 + self.upweight * tables["wrong"]
 
         return erm.Config().make(info, net, optim)._replace(sampling=Sampling(weights))

@@ -151,7 +151,7 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
     def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
         return forward(params, stats, image, False)[0][1]
 
-    def weights(label: np.ndarray, cue: np.ndarray | None, tables: dict[str, np.ndarray]) -> np.ndarray:
+    def weights(label: np.ndarray, bias: np.ndarray | None, tables: dict[str, np.ndarray]) -> np.ndarray:
         return drawing_weights(tables["biased_direction"], label, config.ratio)
 
     hparams = {**optim.hparams(), "weight": config.weight, "tau": config.tau}

@@ -82,7 +82,7 @@ class Log:
             self.say(f"overridden: {', '.join(changed)}")
 
     def data(self, points: list[GridPoint]) -> None:
-        """Images per (label, cue) cell: the training sets' shown, all sets' kept."""
+        """Images per (label, bias) cell: the training sets' shown, all sets' kept."""
         told = set()
         for point, source in ((v.name, v.source) for v in points):
             if id(source) in told:
@@ -223,7 +223,7 @@ class Record:
 
 def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:
     """What to know of a validation set by whose conflicting images epochs would be chosen, and which has few or, of a class, none."""
-    conflicting = split.label[(split.cue >= 0) & (split.cue != split.label)]
+    conflicting = split.label[(split.bias >= 0) & (split.bias != split.label)]
     none = [class_names[y] for y in np.setdiff1d(split.label, conflicting)]
     if not len(conflicting) or (len(conflicting) >= FEW and not none):
         return ""

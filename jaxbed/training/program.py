@@ -124,7 +124,7 @@ def weigh(cfg: Train, sampling: Sampling, points: list[GridPoint], columns: Mapp
     for member in range(seeds * len(points)):
         train, of_member = points[member // seeds].source.train, {name: column[member] for name, column in columns.items()}
         if member % seeds == 0 or of_member:
-            weights = np.asarray(sampling.weights(train.label, train.cue if cfg.method.reads_bias else None, of_member), np.float64)
+            weights = np.asarray(sampling.weights(train.label, train.bias if cfg.method.reads_bias else None, of_member), np.float64)
             if weights.shape != train.label.shape or not np.isfinite(weights).all() or weights.min() < 0 or not weights.any():
                 raise ValueError(f"{cfg.name}: the weights to draw images by must be finite, 0 or more, and not all 0")
             cumulative = np.cumsum(weights)
@@ -151,9 +151,9 @@ def gather(cfg: Train, method: Method, points: list[GridPoint]) -> TrainingSets:
     if images is None:
         columns["image"] = [split.image for split in splits]
     if cfg.method.reads_bias:  # for all other methods it never reaches the device
-        columns["bias"] = [split.cue for split in splits]
+        columns["bias"] = [split.bias for split in splits]
     if method.rows:
-        made = [method.rows(split.label, split.cue if cfg.method.reads_bias else None) for split in splits]
+        made = [method.rows(split.label, split.bias if cfg.method.reads_bias else None) for split in splits]
         columns |= {name: [rows[name] for rows in made] for name in made[0]}
     arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in columns.items()}
     numbers = [next(i for i, split in enumerate(splits) if split is point.source.train) for point in points]

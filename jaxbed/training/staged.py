@@ -119,7 +119,7 @@ def _count(columns: Mapping[str, np.ndarray], job: Job, log: Log) -> None:
     for name, of_members in columns.items():
         for member, column in enumerate(of_members if of_members.dtype == bool else ()):
             point, seed = job.points[member // job.cfg.seeds], job.cfg.first_seed + member % job.cfg.seeds
-            label, cue = point.source.train.label, point.source.train.cue
-            conflicting = (cue >= 0) & (cue != label)
+            label, bias = point.source.train.label, point.source.train.bias
+            conflicting = (bias >= 0) & (bias != label)
             of_conflicting = f", {(column & conflicting).sum()} of {conflicting.sum()} conflicting ones" if conflicting.any() else ""
             log.say(f"{point.name} seed {seed} {name}: {column.sum()} of {len(column)} training images{of_conflicting}".strip())

@@ -125,7 +125,7 @@ def same_images(points: list[GridPoint], workdir: pathlib.Path) -> None:
         with files.guarded(path, cure):
             counts = " / ".join(", ".join(str(one["images"]) for one in each) for each in (former, found))
         raise ValueError(
-            f"{workdir} was trained on other images than there are now (number there / now: {counts}; or other names, labels or cues): "
+            f"{workdir} was trained on other images than there are now (number there / now: {counts}; or other names, labels or biases): "
             "bring the former ones back, or take another --workdir"
         )
     workdir.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def same_images(points: list[GridPoint], workdir: pathlib.Path) -> None:
 
 def _described(split: Split) -> dict[str, int | str]:
     digest = hashlib.sha256("\n".join(split.name).encode())
-    digest.update(np.stack([split.label, split.cue]).tobytes())
+    digest.update(np.stack([split.label, split.bias]).tobytes())
     return {"images": len(split.label), "sha256": digest.hexdigest()}
 
 

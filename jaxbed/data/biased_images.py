@@ -1,16 +1,16 @@
-"""What BFFHQ, Waterbirds and BAR of Lee et al. (2022) share: pictures with a label and a bias, in one of five ratios of the two.
+"""What BFFHQ, Waterbirds and BAR of Lee et al. (2022) share: images with a label and a bias, in one of five ratios of the two.
 
-Two forms are read. A table DIR/metadata_<percent>pct.csv has a row a picture and the columns img_filename, y, split (0 train, 1 val, 2
+Two forms are read. A table DIR/metadata_<percent>pct.csv has a row a image and the columns img_filename, y, split (0 train, 1 val, 2
 test) and the bias; data_prep writes it, with the paper's counts. Where there is none, the published archive:
 
     DIR/<percent>pct/align/**/*_<y>_<b>.png     and conflict/ (also spelled "conlict")
     DIR/<percent>pct/valid/                     or val/; or DIR/valid, DIR/val, shared by all ratios
     DIR/test/
 
-The last two parts of a file's name, between underscores, are label and bias. Pictures are sorted by name: LfF's tables are by row. A set
+The last two parts of a file's name, between underscores, are label and bias. Images are sorted by name: LfF's tables are by row. A set
 holds all that its folder holds, also the aligned test images that published loaders drop.
 
-Pictures are resized to a square whatever their shape, and nothing is cut off; training sees a random window of the square with 4 zeros
+Images are resized to a square whatever their shape, and nothing is cut off; training sees a random window of the square with 4 zeros
 around it, and flips it, as the published code of the paper's first author does.
 """
 
@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from jaxbed.data import augment, decode, pictures, records, tables
+from jaxbed.data import augment, decode, image_files, records, tables
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split, in_memory
@@ -35,11 +35,11 @@ SPLITS = ("train", "val", "test")
 
 
 class Listed(NamedTuple):
-    """The pictures of one split, not yet read."""
+    """The images of one split, not yet read."""
 
     name: np.ndarray  # [n] str, relative to a folder
     label: np.ndarray  # [n] int32
-    cue: np.ndarray  # [n] int32
+    bias: np.ndarray  # [n] int32
 
 
 @dataclasses.dataclass
@@ -70,7 +70,7 @@ def table_path(folder: pathlib.Path, percent: float) -> pathlib.Path:
 
 
 def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
-    """[train, val, test] of a table whose column `bias` holds the bias; pictures are named relative to its folder.
+    """[train, val, test] of a table whose column `bias` holds the bias; images are named relative to its folder.
 
     Raises ValueError for a row that cannot be, also for an image that is listed twice, and FileNotFoundError for one that is not there.
     """
@@ -114,9 +114,9 @@ def read_archive(root: pathlib.Path, percent: float, classes: int, cure: str) ->
         [root / "test"],
     )
     for place in (place for group in groups for place in group):
-        if not list_pictures(place):
+        if not list_images(place):
             raise FileNotFoundError(
-                f"no pictures under {place}: expected are {share}/align, {share}/conflict, {share}/valid (or {root}/valid) "
+                f"no images under {place}: expected are {share}/align, {share}/conflict, {share}/valid (or {root}/valid) "
                 f"and {root}/test. {cure}"
             )
     return [read_names(root, group, classes) for group in groups]
@@ -127,14 +127,14 @@ def first_of(*places: pathlib.Path) -> pathlib.Path:
     return next((place for place in places if place.is_dir()), places[0])
 
 
-def list_pictures(place: pathlib.Path) -> list[pathlib.Path]:
+def list_images(place: pathlib.Path) -> list[pathlib.Path]:
     """All below a folder, if it is there; not those that macOS adds to archives (._x.png), nor what lies in system folders."""
-    return [place / name for name in pictures.list_below(place)] if place.is_dir() else []
+    return [place / name for name in image_files.list_below(place)] if place.is_dir() else []
 
 
 def read_names(root: pathlib.Path, places: list[pathlib.Path], classes: int) -> Listed:
-    """The pictures below some folders, with the label and bias that their names tell."""
-    rows = [(path.relative_to(root).as_posix(), *tokens(path, classes)) for place in places for path in list_pictures(place)]
+    """The images below some folders, with the label and bias that their names tell."""
+    rows = [(path.relative_to(root).as_posix(), *tokens(path, classes)) for place in places for path in list_images(place)]
     return _listed(sorted(rows))
 
 
@@ -143,21 +143,21 @@ def tokens(path: pathlib.Path, classes: int) -> tuple[int, int]:
     label, bias = path.stem.split("_")[-2:] if path.stem.count("_") else ("", "")
     numbers = [str(number) for number in range(classes)]
     if label not in numbers or bias not in numbers:
-        raise ValueError(f"{path}: the name must end in _<label>_<bias>, both of 0 to {classes - 1}. Move other pictures out of the folder")
+        raise ValueError(f"{path}: the name must end in _<label>_<bias>, both of 0 to {classes - 1}. Move other images out of the folder")
     return int(label), int(bias)
 
 
 def _listed(rows: list[tuple]) -> Listed:
-    names, labels, cues = zip(*rows, strict=True)
-    return Listed(np.array(names), np.array(labels, np.int32), np.array(cues, np.int32))
+    names, labels, biases = zip(*rows, strict=True)
+    return Listed(np.array(names), np.array(labels, np.int32), np.array(biases, np.int32))
 
 
 def make_source(
-    cfg: Any, name: str, class_names: tuple[str, ...], cue_name: str, splits: Sequence[Split], facts: dict[str, object]
+    cfg: Any, name: str, class_names: tuple[str, ...], bias_name: str, splits: Sequence[Split], facts: dict[str, object]
 ) -> Source:
     """The data set of [train, val, test], augmented by cfg.augment."""
     pairs = zip(SPLITS, splits, strict=True)
-    counts = {split: {"aligned": int((s.label == s.cue).sum()), "conflicting": int((s.label != s.cue).sum())} for split, s in pairs}
+    counts = {split: {"aligned": int((s.label == s.bias).sum()), "conflicting": int((s.label != s.bias).sum())} for split, s in pairs}
     train, val, test = splits
     return Source(
         name=name,
@@ -166,7 +166,7 @@ def make_source(
         sets={"val": EvaluationSet(val, "val"), "unbiased": EvaluationSet(test, "test")},
         scale=augment.make_evaluation(cfg.augment, train.image.shape[1:]),
         facts={"conflicting_percent": cfg.conflicting_percent, "counts": counts, "side_px": train.image.shape[1], **facts},
-        cue_name=cue_name,
+        bias_name=bias_name,
         augment=augment.make(cfg.augment, train.image.shape[1:]),
     )
 
@@ -176,7 +176,7 @@ def table_facts(path: pathlib.Path) -> dict:
 
 
 def read(cfg: Config, root: pathlib.Path, listed: Sequence[Listed]) -> tuple[list[Split], dict[str, object]]:
-    """The pictures of each split, in memory if small, and what is to be told of them."""
+    """The images of each split, in memory if small, and what is to be told of them."""
     splits = [_read(cfg, root, rows, i > 0) for i, rows in enumerate(listed)]
     lost = [set(rows.name) - set(split.name) for rows, split in zip(listed, splits, strict=True)]
     return splits, {"unreadable": sorted(map(str, set().union(*lost)))}  # of a stream, known only later
@@ -190,11 +190,11 @@ def _read(cfg: Config, root: pathlib.Path, rows: Listed, evaluated: bool) -> Spl
         corrupt=cfg.corrupt,
         threads=cfg.threads,
     )
-    return in_memory(Split(images, rows.label, rows.cue, rows.name), cfg.resident_gib, evaluated)
+    return in_memory(Split(images, rows.label, rows.bias, rows.name), cfg.resident_gib, evaluated)
 
 
 def stretch(content: bytes, side_px: int) -> np.ndarray:
-    """uint8 [side_px, side_px, 3]: the whole picture as a square, by the filter of torchvision's Resize. Raises ValueError."""
+    """uint8 [side_px, side_px, 3]: the whole image as a square, by the filter of torchvision's Resize. Raises ValueError."""
     from PIL import Image
 
-    return np.asarray(decode.picture(content).resize((side_px, side_px), Image.Resampling.BILINEAR))
+    return np.asarray(decode.image(content).resize((side_px, side_px), Image.Resampling.BILINEAR))

@@ -1,4 +1,4 @@
-"""Pictures where users have them: a folder with a folder a class, ArrayRecord files, a TFDS data set. All become (images, labels, classes).
+"""Images where users have them: a folder with a folder a class, ArrayRecord files, a TFDS data set. All become (images, labels, classes).
 
 A place is written as a path (image folder or folder of records) or as tfds:NAME:SPLIT[@DATA_DIR].
 """
@@ -23,7 +23,7 @@ from jaxbed.system.files import read_arrays, write_arrays
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 COMPANIONS = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".html", ".yaml", ".npz", ".npy", ".mat", ".pdf", ".py", ".db")
-# that storage systems and archive programs make beside or among pictures, thumbnails in them; in lower case
+# that storage systems and archive programs make beside or among images, thumbnails in them; in lower case
 SYSTEM = (
     *("@eadir", "@tmp", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot", "__macosx", "__pycache__", "lost+found"),
     *("$recycle.bin", "recycler", "recycled", "system volume information", "found.000", "network trash folder", "temporary items"),
@@ -31,70 +31,70 @@ SYSTEM = (
 SQUARE_READERS = 4  # more threads get in each other's way, since a stored square is but copied: scripts/bench_pipeline.py
 
 
-class Pictures(NamedTuple):
+class ImageFiles(NamedTuple):
     images: Images
     labels: np.ndarray  # [n] int32: place of the class in `classes`
     classes: tuple[str, ...]  # sorted
-    stored_px: int = 0  # side of the squares they are stored as; 0 for whole pictures
+    stored_px: int = 0  # side of the squares they are stored as; 0 for whole images
 
 
 class Size(NamedTuple):
-    """What becomes of a picture, see `decode.square`."""
+    """What becomes of a image, see `decode.square`."""
 
     side_px: int
     resize_px: int
     way: str = "exact"
 
 
-def open_place(place: str, size: Size, corrupt: str = "fail", threads: int = 0) -> Pictures:
+def open_place(place: str, size: Size, corrupt: str = "fail", threads: int = 0) -> ImageFiles:
     """Raises FileNotFoundError or ValueError, naming the place and the cure, for what is not there or cannot be used."""
     if (pathlib.Path(place) / "manifest.json").is_file():
         found = records.open_records(pathlib.Path(place))
         if found.format == "uint8":
-            return Pictures(_squares(place, found, size, corrupt, threads), found.labels, found.classes, found.side_px)
+            return ImageFiles(_squares(place, found, size, corrupt, threads), found.labels, found.classes, found.side_px)
         names, labels, classes, content = found.names, found.labels, found.classes, found.source.__getitem__
     else:
         names, labels, classes, content = open_bytes(place)
-    return Pictures(decoded(content, names, size, corrupt, threads), labels, classes)
+    return ImageFiles(decoded(content, names, size, corrupt, threads), labels, classes)
 
 
 def open_bytes(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
-    """(names, labels, classes, row -> encoded picture) of an image folder or a TFDS data set."""
+    """(names, labels, classes, row -> encoded image) of an image folder or a TFDS data set."""
     if place.startswith("tfds:"):
         return _tfds(place)
     names, labels, classes = list_folder(pathlib.Path(place))
     return names, labels, classes, files(pathlib.Path(place), names)
 
 
-def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], classes: tuple[str, ...], threads: int = 0) -> Pictures:
-    """Pictures anywhere below a folder whose class is in their file name. Raises ValueError for a name without one of `classes`."""
+def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], classes: tuple[str, ...], threads: int = 0) -> ImageFiles:
+    """Images anywhere below a folder whose class is in their file name. Raises ValueError for a name without one of `classes`."""
     names = np.array(list_below(folder))
     if not len(names):
-        raise ValueError(f"{folder} holds no picture ({', '.join(ENDINGS)})")
+        raise ValueError(f"{folder} holds no image ({', '.join(ENDINGS)})")
     labels = []
     for name in names:
         try:
             labels.append(classes.index(class_of(pathlib.PurePath(name).name)))
         except (IndexError, ValueError):
             raise ValueError(f"{folder / name}: its name tells none of the classes {', '.join(classes)}") from None
-    return Pictures(decoded(files(folder, names), names, size, "fail", threads), np.array(labels, np.int32), classes)
+    return ImageFiles(decoded(files(folder, names), names, size, "fail", threads), np.array(labels, np.int32), classes)
 
 
-def subset(whole: Pictures, rows: np.ndarray) -> Pictures:
-    """Some of the pictures, in the order of `rows`."""
+def subset(whole: ImageFiles, rows: np.ndarray) -> ImageFiles:
+    """Some of the images, in the order of `rows`."""
     images = dataclasses.replace(
         whole.images, read=lambda row: whole.images.read(int(rows[row])), names=whole.images.names[rows], skipped={}
     )
     return whole._replace(images=images, labels=whole.labels[rows])
 
 
-def join(parts: list[Pictures]) -> Pictures:
-    """All pictures of several sets with the same classes, one after another."""
+def join(parts: list[ImageFiles]) -> ImageFiles:
+    """All images of several sets with the same classes, one after another."""
     if len(parts) == 1:
         return parts[0]
     images = stream.join([part.images for part in parts])
     names = np.concatenate([[f"{i}/{name}" for name in part.images.names] for i, part in enumerate(parts)])  # often the same in all
-    return Pictures(dataclasses.replace(images, names=names), np.concatenate([part.labels for part in parts]), parts[0].classes)
+    return ImageFiles(dataclasses.replace(images, names=names), np.concatenate([part.labels for part in parts]), parts[0].classes)
 
 
 def files(folder: pathlib.Path, names: np.ndarray) -> Callable[[int], bytes]:
@@ -114,7 +114,7 @@ def decoded(content: Callable[[int], bytes], names: np.ndarray, size: Size, corr
 def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """(names relative to the folder, labels, classes) of FOLDER/CLASS/**/PICTURE, all sorted."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is no folder: name one with a folder of pictures for each class, or a folder of records")
+        raise FileNotFoundError(f"{folder} is no folder: name one with a folder of images for each class, or a folder of records")
     names, labels, empty, passed = [], [], [], collections.Counter()
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name, passed)))
     for label, name in enumerate(classes):
@@ -128,14 +128,14 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     _tell(folder, passed)
     _check_names(folder, names)
     if empty:
-        raise ValueError(f"{folder / empty[0]} holds no picture ({', '.join(ENDINGS)}): a class without pictures, or no folder of a class")
+        raise ValueError(f"{folder / empty[0]} holds no image ({', '.join(ENDINGS)}): a class without images, or no folder of a class")
     if not names:
-        raise ValueError(f"{folder} has no folders of classes: pictures must lie in {folder}/CLASS/")
+        raise ValueError(f"{folder} has no folders of classes: images must lie in {folder}/CLASS/")
     return np.array(names), np.array(labels, np.int32), classes
 
 
 def list_below(folder: pathlib.Path) -> list[str]:
-    """Sorted names, relative to the folder, of all pictures below it; what is passed over is reported."""
+    """Sorted names, relative to the folder, of all images below it; what is passed over is reported."""
     passed: collections.Counter = collections.Counter()
     names = sorted(_below(str(folder), passed))
     _tell(folder, passed)
@@ -144,7 +144,7 @@ def list_below(folder: pathlib.Path) -> list[str]:
 
 
 def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()) -> list[str]:
-    """Names, relative to the folder, of all pictures below it, also behind links; hidden files are none. passed: see `_pass`."""
+    """Names, relative to the folder, of all images below it, also behind links; hidden files are none. passed: see `_pass`."""
     here, found = os.path.realpath(folder), []
     if here in above:
         raise ValueError(f"{folder} is a link to {here}, in which it lies: remove the link")
@@ -156,7 +156,7 @@ def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()
             elif (
                 os.path.splitext(entry.name)[1].lower() in ENDINGS
                 and not entry.name.startswith(".")
-                and (entry.is_file() or entry.is_symlink())  # a link to nowhere is a picture that cannot be read
+                and (entry.is_file() or entry.is_symlink())  # a link to nowhere is a image that cannot be read
             ):
                 found.append(entry.name)
             else:
@@ -165,7 +165,7 @@ def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()
 
 
 def is_system(folder: str) -> bool:
-    """Whether a folder of this name holds none of the user's pictures."""
+    """Whether a folder of this name holds none of the user's images."""
     return folder.startswith(".") or folder.lower() in SYSTEM
 
 
@@ -177,7 +177,7 @@ def _is_system(folder: str, passed: collections.Counter) -> bool:
 
 
 def _pass(name: str, passed: collections.Counter, where: str = "") -> None:
-    """Counts by its ending a file that is not taken, unless it is one of those that usually lie beside pictures."""
+    """Counts by its ending a file that is not taken, unless it is one of those that usually lie beside images."""
     ending = os.path.splitext(name)[1].lower()
     if not name.startswith(".") and ending not in COMPANIONS:
         passed[(ending or "without ending") + where] += 1
@@ -186,7 +186,7 @@ def _pass(name: str, passed: collections.Counter, where: str = "") -> None:
 def _tell(folder: pathlib.Path, passed: collections.Counter) -> None:
     if passed:
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(passed.items()))
-        tell_once(f"{folder}: passed over {listed}; pictures end in {', '.join(ENDINGS)}")
+        tell_once(f"{folder}: passed over {listed}; images end in {', '.join(ENDINGS)}")
 
 
 @functools.cache  # a folder may be opened several times
