@@ -27,7 +27,9 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from jaxbed.stats import per_dataset, records, select
+from jaxbed.stats.comparisons import per_dataset
+from jaxbed.stats.reading import records
+from jaxbed.stats.selection import select
 from jaxbed.system import ending
 from jaxbed.tuning import launch
 

@@ -12,9 +12,13 @@ import pandas as pd
 import pytest
 
 import jaxbed.evaluation
-from jaxbed.stats import criteria, failures, main, ranks, records, report, select, tables
+from jaxbed.stats import main, tables
 from jaxbed.stats.analysis import analyse
+from jaxbed.stats.comparisons import ranks
 from jaxbed.stats.options import Options
+from jaxbed.stats.output import report
+from jaxbed.stats.reading import records
+from jaxbed.stats.selection import criteria, failures, select
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 C2 = DATA / "biasbed_tables" / "best_validation.csv"

@@ -9,9 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import audit, bootstrap, criteria, failures, main, new_datasets, records, report, roles, select, tables
+from jaxbed.stats import main, new_datasets, tables
 from jaxbed.stats.analysis import Analysis, analyse
+from jaxbed.stats.audit import audit
 from jaxbed.stats.options import Options, parse
+from jaxbed.stats.output import report
+from jaxbed.stats.reading import records, roles
+from jaxbed.stats.selection import criteria, failures, select
+from jaxbed.stats.sensitivity import bootstrap
 
 ROLES = """dataset,role,family,size,trained_on
 ImageNet1k,test,,,all except Stylized_ERM

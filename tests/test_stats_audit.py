@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import audit, printed, records, scales
+from jaxbed.stats.audit import audit, printed, scales
+from jaxbed.stats.reading import records
 
 DATASETS = ["A", "B", "C", "D", "E", "F"]
 

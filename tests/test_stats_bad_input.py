@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import main, records, roles
+from jaxbed.stats import main
 from jaxbed.stats.analysis import analyse
 from jaxbed.stats.options import Options, check
+from jaxbed.stats.reading import records, roles
 
 HEADER = "algorithm,run,dataset,accuracy\n"
 GOOD = HEADER + "".join(f"{name},{run},{dataset},{5 * run + len(dataset)}\n" for name in "xy" for run in (1, 2) for dataset in ("A", "BB"))

@@ -9,9 +9,12 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from jaxbed.stats import bradley_terry, document, new_datasets, records
+from jaxbed.stats import new_datasets
 from jaxbed.stats.analysis import analyse
+from jaxbed.stats.comparisons import bradley_terry
 from jaxbed.stats.options import Options
+from jaxbed.stats.output import document
+from jaxbed.stats.reading import records
 
 
 def matrix_of(x) -> pd.DataFrame:

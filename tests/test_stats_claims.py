@@ -9,8 +9,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import analysis, criteria, main, options, per_dataset, power, records, report, roles, scales, these_datasets
+from jaxbed.stats import analysis, main, options, these_datasets
+from jaxbed.stats.audit import scales
+from jaxbed.stats.comparisons import per_dataset
 from jaxbed.stats.options import Options
+from jaxbed.stats.output import report
+from jaxbed.stats.reading import records, roles
+from jaxbed.stats.selection import criteria
+from jaxbed.stats.sensitivity import power
 
 
 def gapped(algorithms, runs, datasets, gap=30.0):

@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import figure_style, figures, groups, main, ranks, tables
+from jaxbed.stats import main, tables
+from jaxbed.stats.comparisons import groups, ranks
+from jaxbed.stats.figures import figure_style, figures
 
 LETTERS = "abcdefghij"
 

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import main, pairwise, tables
+from jaxbed.stats import main, tables
+from jaxbed.stats.comparisons import pairwise
 
 NAMES = ["ERM", "b_1", "c%", "d&e", "f"]
 

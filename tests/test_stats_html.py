@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import html
-from jaxbed.stats.figures import Figure
+from jaxbed.stats.figures.figures import Figure
+from jaxbed.stats.output import html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NASTY = "<script>alert(1)</script> & \"'"

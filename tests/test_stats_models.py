@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import bayes, bootstrap, paper, power, ranks, records, sensitivity, tables
+from jaxbed.stats import tables
+from jaxbed.stats.comparisons import bayes, paper, ranks
+from jaxbed.stats.reading import records
+from jaxbed.stats.sensitivity import bootstrap, power, sensitivity
 
 OWN = ["ImageNetStylized", "DeepAugCAE", "DeepAugEDSR"]  # not in the paper's strict set
 

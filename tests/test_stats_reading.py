@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxbed.stats import main, names, records
+from jaxbed.stats import main, names
+from jaxbed.stats.reading import records
 
 HEADER = "algorithm,run,dataset,accuracy"
 SETS = ("Kante", "Umriß")
@@ -390,7 +391,7 @@ def test_a_cell_without_runs_is_a_dash_in_all_outputs(tmp_path, capsys, question
 
 
 def test_nothing_is_written_before_all_is_made(tmp_path, monkeypatch):
-    from jaxbed.stats import html
+    from jaxbed.stats.output import html
 
     def fail(document):
         raise ValueError("the page cannot be made")

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import main, pairwise, stepwise
+from jaxbed.stats import main
+from jaxbed.stats.comparisons import pairwise, stepwise
 
 
 def exhaustive_sets(n: int) -> list[set[int]]:

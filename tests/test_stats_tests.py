@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import divisions, missing_cells, pairwise, per_dataset, permutation, ranks
+from jaxbed.stats.comparisons import divisions, missing_cells, pairwise, per_dataset, permutation, ranks
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 GOLDEN = DATA / "stats_golden" / "golden.json"

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import bootstrap, main
+from jaxbed.stats import main
+from jaxbed.stats.sensitivity import bootstrap
 
 
 def write(path, matrix: np.ndarray, names: list[str], runs: int = 3, noise: float = 0.05) -> str:

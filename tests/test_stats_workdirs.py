@@ -17,7 +17,8 @@ from jaxbed.data import colored_mnist
 from jaxbed.evaluation import metrics
 from jaxbed.methods import lff
 from jaxbed.models import mlp
-from jaxbed.stats import main, records, trained_on
+from jaxbed.stats import main
+from jaxbed.stats.reading import records, trained_on
 from jaxbed.training import variants
 
 FACTS = {"name": "colored_mnist", "cue": "colour", "conflicting_percent": 1.0, "data_seed": 0}

@@ -5,26 +5,16 @@ records -> roles -> exclude -> failed runs -> select -> audit -> means -> tests 
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxbed.stats import (
-    audit,
-    bootstrap,
-    choices,
-    claims,
-    failures,
-    missing_cells,
-    names,
-    new_datasets,
-    paper,
-    ranks,
-    records,
-    report,
-    select,
-    tables,
-    these_datasets,
-)
-from jaxbed.stats import roles as role_file
+from jaxbed.stats import claims, names, new_datasets, tables, these_datasets
 from jaxbed.stats import verdict as words
+from jaxbed.stats.audit import audit
+from jaxbed.stats.comparisons import missing_cells, paper, ranks
 from jaxbed.stats.options import Options, check
+from jaxbed.stats.output import report
+from jaxbed.stats.reading import records
+from jaxbed.stats.reading import roles as role_file
+from jaxbed.stats.selection import failures, select
+from jaxbed.stats.sensitivity import bootstrap, choices
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxbed.stats import analysis, figure_style, files, inputs, names, options, progress, report
+from jaxbed.stats import analysis, names, options, progress
+from jaxbed.stats.figures import figure_style
+from jaxbed.stats.output import files, report
+from jaxbed.stats.reading import inputs
 from jaxbed.system import ending
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity, stepwise, tables
+from jaxbed.stats import tables
+from jaxbed.stats.comparisons import bayes, bradley_terry, pairwise, permutation, ranks, stepwise
 from jaxbed.stats.options import Options
+from jaxbed.stats.sensitivity import bootstrap, power, sensitivity
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxbed.stats import failures, select
+from jaxbed.stats.selection import failures, select
 
 QUESTIONS = ("new-datasets", "these-datasets")
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import per_dataset, permutation, tables
+from jaxbed.stats import tables
+from jaxbed.stats.comparisons import per_dataset, permutation
 from jaxbed.stats.options import Options
 
 if TYPE_CHECKING:

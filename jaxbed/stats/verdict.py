@@ -5,8 +5,9 @@ Nothing is computed here: all numbers are those of `analysis`.
 
 from typing import TYPE_CHECKING
 
-from jaxbed.stats import ranks, tables
-from jaxbed.stats.power import TESTS as POWER_TESTS
+from jaxbed.stats import tables
+from jaxbed.stats.comparisons import ranks
+from jaxbed.stats.sensitivity.power import TESTS as POWER_TESTS
 
 if TYPE_CHECKING:
     import pandas as pd

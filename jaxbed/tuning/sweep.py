@@ -29,7 +29,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxbed.stats import criteria, records, select, tables
+from jaxbed.stats import tables
+from jaxbed.stats.reading import records
+from jaxbed.stats.selection import criteria, select
 from jaxbed.system import ending, files
 from jaxbed.training import lock
 from jaxbed.tuning import grid, launch

@@ -1,0 +1,103 @@
+"""Do the algorithms differ, where some were not measured on some datasets? Skillings-Mack on all cells, Friedman on the complete datasets.
+
+Never imputed. Where whole runs failed, the missing cells may be those that would have been bad: neither test knows.
+
+Source: Skillings and Mack, "On the use of a Friedman-type statistic in balanced and unbalanced block designs", Technometrics 1981.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+from jaxbed.stats.comparisons import permutation, ranks
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+ARRANGEMENTS = 1_000_000  # listed for the exact p
+
+
+def skillings_mack(matrix: "pd.DataFrame", *, draws: int = permutation.DRAWS, seed: int = 0) -> dict:
+    """The test on a matrix with NaN where there is no score; equals Friedman's chi2 on a complete one without ties.
+
+    On a dataset with k of the n algorithms, A_j += sqrt(12 / (k+1)) (r_j - (k+1)/2) for those present, covariance S_jj += k-1, S_jl -= 1;
+    T = A' S⁻ A. p_chi2 is from chi2 with n-1 degrees of freedom; p from all orders of the ranks within the datasets (at most
+    ARRANGEMENTS) or from `draws` random ones: prefer it, chi2 is rough. A dataset with one algorithm tells nothing and is left out.
+
+    `listwise`: Friedman's test on the complete datasets, fewer, with its permutation p; None if no dataset is complete. `test`, numbers by
+    name. Raises ValueError where no chain of datasets links all algorithms, for they cannot be compared, and as ranks.rank.
+    """
+    import numpy as np
+    from scipy import stats
+
+    ranks.rank(matrix.fillna(0.0))  # refuses repeated names and infinite scores
+    n = len(matrix)
+    ordered = matrix.sort_index().sort_index(axis=1)  # the same draws for any order of rows and columns
+    scores, present = _scores(ordered)
+    counts = present.sum(axis=1)
+    covariance = np.diag(present.T @ counts) - present.T.astype(int) @ present
+    if np.linalg.matrix_rank(covariance) < n - 1:
+        raise ValueError("no chain of datasets links all algorithms; measure the missing cells, or compare fewer algorithms")
+    inverse = np.linalg.pinv(covariance.astype(float))
+
+    def statistic(sums):  # [K, n] -> [K]
+        return np.einsum("ki,ij,kj->k", sums, inverse, sums)
+
+    observed = float(statistic(scores.sum(axis=0)[None])[0])
+    arrangements = math.prod(math.factorial(int(count)) for count in counts)
+    exact = arrangements <= ARRANGEMENTS
+    sums = _every_order(scores, present) if exact else _random_orders(scores, present, draws, seed)
+    hits = int((statistic(sums) >= observed - 1e-9).sum())
+    complete = matrix.dropna(axis=1)
+    return {
+        "test": "Skillings-Mack",
+        "statistic": observed,
+        "degrees_of_freedom": n - 1,
+        "p_chi2": float(stats.chi2.sf(observed, n - 1)),
+        **permutation.p_value(hits, arrangements, draws, exact),
+        "seed": None if exact else seed,
+        "n_datasets": len(scores),
+        "listwise": _listwise(complete, draws, seed) if complete.shape[1] else None,
+    }
+
+
+def _listwise(complete: "pd.DataFrame", draws: int, seed: int) -> dict:
+    found = permutation.test(complete, draws=draws, seed=seed)
+    more = {"p_permutation": found.p, "method": found.method, "draws": found.draws, "standard_error": found.standard_error}
+    return {**ranks.friedman(complete), **more}
+
+
+def _scores(matrix: "pd.DataFrame") -> "tuple[np.ndarray, np.ndarray]":
+    """Weighted centred ranks [datasets, n], 0 where missing, and where there is a score; datasets with fewer than 2 left out."""
+    import numpy as np
+
+    table = matrix.astype(float).round(ranks.DECIMALS).T
+    table = table[table.notna().sum(axis=1) > 1]
+    count = table.notna().sum(axis=1).to_numpy()[:, None]
+    centred = table.rank(axis=1, ascending=False).to_numpy() - (count + 1) / 2
+    return np.nan_to_num(centred * np.sqrt(12 / (count + 1))), table.notna().to_numpy()
+
+
+def _every_order(scores: "np.ndarray", present: "np.ndarray") -> "np.ndarray":
+    """Sums of the scores [arrangements, n]."""
+    from itertools import permutations
+
+    import numpy as np
+
+    sums = np.zeros((1, scores.shape[1]))
+    for score, here in zip(scores, present, strict=True):
+        orders = np.zeros((math.factorial(int(here.sum())), len(score)))
+        orders[:, here] = list(permutations(score[here]))
+        sums = (sums[:, None] + orders).reshape(-1, len(score))
+    return sums
+
+
+def _random_orders(scores: "np.ndarray", present: "np.ndarray", draws: int, seed: int) -> "np.ndarray":
+    """Sums of the scores [draws, n]."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    sums = np.zeros((draws, scores.shape[1]))
+    for score, here in zip(scores, present, strict=True):
+        sums[:, here] += rng.permuted(np.broadcast_to(score[here], (draws, int(here.sum()))), axis=1)
+    return sums

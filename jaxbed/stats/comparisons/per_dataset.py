@@ -1,0 +1,257 @@
+"""Do the algorithms differ on these datasets, had other runs been trained? Runs are random, datasets fixed: nothing is said of new ones.
+
+Input: `selected`, one row for each algorithm, run and dataset with a `value`, higher is better, as select.apply returns for one metric.
+n algorithms on a dataset, N runs of all of them. Rank 1 is the best run.
+
+Runs of different algorithms must be independent. If run k of all algorithms shares a start (seed, pretrained weights) the runs are paired:
+then runs are blocks, which is right within one dataset only.
+
+Few runs cannot give a small p: with two algorithms of 3 runs p is never below 0.1, though chi2 shows 0.0495. So trust p, not p_chi2.
+
+Sources: Kruskal and Wallis 1952; Dunn 1964; Tomczak and Tomczak 2014 (effect sizes); Vargha and Delaney 2000 (A12).
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jaxbed.stats.comparisons import divisions, pairwise, permutation, ranks
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+
+def test(selected: "pd.DataFrame", *, paired: bool = False, draws: int = permutation.DRAWS, seed: int = 0) -> "pd.DataFrame":
+    """One row per dataset: do the algorithms differ? Kruskal-Wallis; paired: Friedman with runs as blocks.
+
+    dataset, test, n_algorithms, n_runs (N; paired: runs of each), statistic (H, chi2; tie-corrected), degrees_of_freedom, p_chi2,
+    tie_correction (1 without ties), epsilon_squared H / (N-1) and eta_squared_h (H-n+1) / (N-n), or paired kendall_w,
+    p  by permutation, exact up to divisions.EXACT (paired: as permutation.test), else (hits + 1) / (draws + 1),
+    method, draws, standard_error of p, p_least (permutation.p_value), p_holm over the datasets.
+
+    All values equal: statistic NaN, p = 1. Raises ValueError for a repeated run, one algorithm alone on a dataset, and, paired, a run that
+    an algorithm lacks.
+    """
+    import pandas as pd
+
+    datasets = list(_datasets(selected))
+    if paired:
+        found = [_friedman(rows, draws, seed) for _, rows in datasets]
+    else:
+        facts, questions = zip(*(_kruskal(rows) for _, rows in datasets), strict=True)
+        found = [{**one, **p} for one, p in zip(facts, divisions.p_values(questions, draws, seed), strict=True)]
+    frame = pd.DataFrame([{"dataset": dataset, **one} for (dataset, _), one in zip(datasets, found, strict=True)])
+    return frame.assign(p_holm=pairwise.holm(frame["p"]))
+
+
+def kruskal_p(h: float, degrees_of_freedom: int) -> float:
+    """P(chi2 >= h), to check a published H; degrees_of_freedom = n - 1."""
+    from scipy import stats
+
+    return float(stats.chi2.sf(h, degrees_of_freedom))
+
+
+def dunn(selected: "pd.DataFrame") -> "pd.DataFrame":
+    """One row per dataset and pair: dataset, algorithm_i, algorithm_j, mean_rank_i, mean_rank_j (of runs), p, p_holm, p_holm_all.
+
+    z = (R_i - R_j) / sqrt(V (1/r_i + 1/r_j)), r runs, V variance of all N ranks, which holds the tie correction; normal, rough for few
+    runs. p_holm is adjusted over the pairs of the dataset, p_holm_all over all rows. Raises ValueError as `test`.
+    """
+    import numpy as np
+    import pandas as pd
+    from scipy import stats
+
+    frames = []
+    for dataset, rows in _datasets(selected):
+        found = _ranks_by_algorithm(rows)
+        i, j = np.triu_indices(len(found), 1)
+        mean, size, variance = found["mean"].to_numpy(), found["size"].to_numpy(), found["variance"].to_numpy()
+        z = (mean[i] - mean[j]) / np.sqrt(np.where(variance[i] > 0, variance[i], 1) * (1 / size[i] + 1 / size[j]))  # no variance: 0
+        columns = {"algorithm_i": found.index[i], "algorithm_j": found.index[j], "mean_rank_i": mean[i], "mean_rank_j": mean[j]}
+        p = 2 * stats.norm.sf(np.abs(z))
+        frames.append(pd.DataFrame({"dataset": dataset, **columns, "p": p, "p_holm": pairwise.holm(p)}))
+    frame = pd.concat(frames, ignore_index=True)
+    return frame.assign(p_holm_all=pairwise.holm(frame["p"]))
+
+
+def pairs(selected: "pd.DataFrame", baseline: str | None = None, *, draws: int = permutation.DRAWS, seed: int = 0) -> "pd.DataFrame":
+    """One row per pair, or per algorithm i against the baseline j, over all datasets at once; differences are i - j, positive = i better.
+
+    difference    mean over datasets of (mean_i - mean_j) / s, s the std (ddof 1) over the runs of both algorithms on that dataset; 0 where
+                  s = 0. Free of units. s grows with the difference, so even one far beyond the spread of runs gives about 2 at most
+    cliffs_delta, a12   of `improvement`, averaged over datasets
+    p             P(|difference| >= observed) when the runs of both are divided anew, a run keeping its values on all datasets, for it is
+                  one model; exact up to divisions.EXACT, else (hits + 1) / (draws + 1); method, draws, standard_error, p_least; p_holm
+                  over the rows
+
+    Raises ValueError for a repeated run, a run without a value on some dataset, or an unknown baseline.
+    """
+    import numpy as np
+    import pandas as pd
+
+    table = _runs_by_datasets(selected)
+    names = table.index.unique()
+    found, questions = [], []
+    for i, j in pairwise.family(names, baseline):
+        values = table.loc[[names[i], names[j]]].to_numpy()
+        values = values - values[0]  # where all are equal the std is now exactly 0
+        std = values.std(axis=0, ddof=1)
+        score = (values / np.where(std > 0, std, 1)).mean(axis=1)  # the difference is that of the mean scores
+        first = int((table.index == names[i]).sum())
+        difference, question = _two_samples(score[:first], score[first:])
+        found.append({"algorithm_i": names[i], "algorithm_j": names[j], "difference": difference})
+        questions.append(question)
+    found = [{**one, **p} for one, p in zip(found, divisions.p_values(questions, draws, seed), strict=True)]
+    effects = improvement(selected, baseline).groupby(["algorithm_i", "algorithm_j"], as_index=False)[["cliffs_delta", "a12"]].mean()
+    frame = pd.DataFrame(found).merge(effects, how="left")
+    return frame.assign(p_holm=pairwise.holm(frame["p"]))
+
+
+def improvement(selected: "pd.DataFrame", baseline: str | None = None) -> "pd.DataFrame":
+    """One row per dataset and pair, or per dataset and algorithm i against the baseline j: does a run of i beat a run of j?
+
+    dataset, algorithm_i, algorithm_j, cliffs_delta = P(i > j) - P(i < j), a12 = (cliffs_delta + 1) / 2, the probability of improvement
+    with half the ties. Average over datasets, never pool the runs of several: their scales differ. Raises ValueError as `test`.
+    """
+    import pandas as pd
+
+    found = []
+    for dataset, rows in _datasets(selected):
+        values = {name: group.to_numpy() for name, group in rows.groupby("algorithm", sort=False)["value"]}
+        names = pd.Index(values)
+        for i, j in pairwise.family(names, baseline):
+            delta = pairwise.cliffs_delta(values[names[i]], values[names[j]])
+            found.append((dataset, names[i], names[j], delta, (delta + 1) / 2))
+    return pd.DataFrame(found, columns=["dataset", "algorithm_i", "algorithm_j", "cliffs_delta", "a12"])
+
+
+def intervals(selected: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
+    """One row per cell: algorithm, dataset, mean, std (ddof 1), n runs, low and high = mean ± t std / sqrt(n); NaN for one run.
+
+    A mean ± std / sqrt(n) covers 57 % with three runs, a percentile bootstrap 75 %; this covers its level if runs are about normal.
+    """
+    import numpy as np
+    from scipy import stats
+
+    _refuse_repeats(selected)
+    ordered = selected.sort_values("run", kind="stable")  # the same sums for any order of rows
+    frame = ordered.groupby(["algorithm", "dataset"])["value"].agg(mean="mean", std="std", n="size")
+    half = stats.t.ppf((1 + level) / 2, frame["n"] - 1) * frame["std"] / np.sqrt(frame["n"])
+    frame = frame.assign(low=frame["mean"] - half, high=frame["mean"] + half)
+    return selected[["algorithm", "dataset"]].drop_duplicates().merge(frame.reset_index(), how="left")
+
+
+def _kruskal(rows: "pd.DataFrame") -> tuple[dict, divisions.Question]:
+    import numpy as np
+
+    found = _ranks_by_algorithm(rows).sort_index()
+    sizes, n = np.sort(found["size"].to_numpy()), len(found)
+    total, variance = int(sizes.sum()), float(found["variance"].iloc[0])
+    between = float((found["size"] * (found["mean"] - (total + 1) / 2) ** 2).sum())
+    h = between / variance if variance > 0 else float("nan")
+    doubled = np.sort(np.rint(2 * _run_ranks(rows).to_numpy()).astype(int))
+
+    def reached(sums):
+        spread = ((sums / 2 - sizes * (total + 1) / 2) ** 2 / sizes).sum(axis=1)
+        return spread >= between - 1e-9 * total**2
+
+    facts = {
+        "test": "Kruskal-Wallis",
+        "n_algorithms": n,
+        "n_runs": total,
+        "statistic": h,
+        "degrees_of_freedom": n - 1,
+        "p_chi2": kruskal_p(h, n - 1) if variance > 0 else 1.0,
+        "tie_correction": variance / (total * (total + 1) / 12),
+        "epsilon_squared": h / (total - 1),
+        "eta_squared_h": (h - n + 1) / (total - n) if total > n else float("nan"),
+    }
+    return facts, divisions.Question(doubled, sizes, reached)
+
+
+def _friedman(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
+    import numpy as np
+
+    matrix = rows.pivot(index="algorithm", columns="run", values="value")
+    lost = np.argwhere(matrix.isna().to_numpy())
+    if len(lost):
+        algorithm, run = matrix.index[lost[0, 0]], matrix.columns[lost[0, 1]]
+        raise ValueError(
+            f"paired runs: {algorithm!r} has no run {run} on {rows['dataset'].iloc[0]!r}; leave that run out for all, or compare unpaired"
+        )
+    found, permuted = ranks.friedman(matrix), permutation.test(matrix, draws=draws, seed=seed)
+    return {
+        "test": "Friedman, runs as blocks",
+        "n_algorithms": matrix.shape[0],
+        "n_runs": matrix.shape[1],
+        "statistic": found["chi2"],
+        "degrees_of_freedom": found["chi2_degrees_of_freedom"],
+        "p_chi2": found["p_chi2"],
+        "tie_correction": found["tie_correction"],
+        "kendall_w": found["kendall_w"],
+        "p": permuted.p,
+        "method": permuted.method,
+        "draws": permuted.draws,
+        "standard_error": permuted.standard_error,
+        "p_least": permuted.p_least,
+    }
+
+
+def _two_samples(first: "np.ndarray", second: "np.ndarray") -> tuple[float, divisions.Question]:
+    """The difference of means, and whether another division of the values gives one as large, of either sign."""
+    import numpy as np
+
+    difference = float(first.mean() - second.mean())
+    values, sizes = np.sort(np.concatenate([first, second])), np.sort([len(first), len(second)])
+
+    def reached(sums):
+        return np.abs(sums[:, 0] / sizes[0] - sums[:, 1] / sizes[1]) >= abs(difference) - 1e-9
+
+    return difference, divisions.Question(values, sizes, reached)
+
+
+def _run_ranks(rows: "pd.DataFrame") -> "pd.Series":
+    return rows["value"].round(ranks.DECIMALS).rank(ascending=False)
+
+
+def _ranks_by_algorithm(rows: "pd.DataFrame") -> "pd.DataFrame":
+    """Per algorithm the mean and number of its ranks, and the variance (ddof 1) of all ranks."""
+    found = _run_ranks(rows)
+    return found.groupby(rows["algorithm"], sort=False).agg(["mean", "size"]).assign(variance=found.var())
+
+
+def _runs_by_datasets(selected: "pd.DataFrame") -> "pd.DataFrame":
+    """Rounded values, runs of all algorithms x datasets, indexed by algorithm in order of appearance."""
+    _refuse_repeats(selected)
+    table = selected.pivot(index=["algorithm", "run"], columns="dataset", values="value").round(ranks.DECIMALS)
+    lost = table[table.isna().any(axis=1)]
+    if len(lost):
+        (algorithm, run), row = lost.index[0], lost.iloc[0]
+        raise ValueError(
+            f"{algorithm!r} run {run} has no value on {row.index[row.isna()][0]!r}, and a run is compared on all datasets; "
+            "leave out that dataset or that run"
+        )
+    return table.droplevel("run").loc[selected["algorithm"].unique()]
+
+
+def _datasets(selected: "pd.DataFrame") -> "Iterator[tuple[str, pd.DataFrame]]":
+    """Each dataset with its rows, of two algorithms at least, in one order of algorithms: pairs must not turn round between datasets."""
+    _refuse_repeats(selected)
+    place = {name: place for place, name in enumerate(selected["algorithm"].unique())}
+    ordered = selected.sort_values("algorithm", key=lambda names: names.map(place), kind="stable")
+    for dataset in selected["dataset"].unique():
+        rows = ordered[ordered["dataset"] == dataset]
+        names = rows["algorithm"].unique()
+        if len(names) < 2:
+            raise ValueError(f"{names[0]!r} is alone on {dataset!r}, and there is nothing to compare; leave out the dataset")
+        yield dataset, rows
+
+
+def _refuse_repeats(selected: "pd.DataFrame") -> None:
+    again = selected.duplicated(["algorithm", "run", "dataset"])
+    if again.any():
+        row = selected[again].iloc[0]
+        raise ValueError(
+            f"{row['algorithm']!r} run {row['run']} on {row['dataset']!r} has several values, which would count as runs; "
+            "select one metric and one epoch first"
+        )

@@ -1,0 +1,183 @@
+"""Words for the columns of tables: heads that a reader knows for the page, and the key of the CSV files.
+
+In tables of pairs the first algorithm is `algorithm_i`, the second `algorithm_j`; differences are first minus second.
+"""
+
+from typing import TYPE_CHECKING
+
+from jaxbed.stats import tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORDS = {
+    "algorithm_i": "first",
+    "algorithm_j": "second",
+    "mean_rank_i": "mean rank of the first",
+    "mean_rank_j": "mean rank of the second",
+    "rank_difference": "difference of mean ranks",
+    "rank_difference_low": "difference of mean ranks, 95 % from",
+    "rank_difference_high": "difference of mean ranks, 95 % to",
+    "hodges_lehmann": "shift of scores (Hodges-Lehmann)",
+    "hodges_lehmann_low": "shift, 95 % from",
+    "hodges_lehmann_high": "shift, 95 % to",
+    "rank_biserial": "rank-biserial correlation",
+    "wins_i": "wins of the first",
+    "ties": "ties",
+    "wins_j": "wins of the second",
+    "p_permutation": "p, permutation test",
+    "p_nemenyi": "p, Nemenyi",
+    "p_z": "p, z test, not adjusted",
+    "p_z_holm": "p, z test, Holm",
+    "p_z_shaffer": "p, z test, Shaffer",
+    "p_z_bergmann_hommel": "p, z test, Bergmann-Hommel",
+    "p_conover": "p, Conover, not adjusted",
+    "p_conover_holm": "p, Conover, Holm",
+    "p_wilcoxon": "p, Wilcoxon, not adjusted",
+    "p_wilcoxon_holm": "p, Wilcoxon, Holm",
+    "p_pratt": "p, Wilcoxon with Pratt's zeros, not adjusted",
+    "p_pratt_holm": "p, Wilcoxon with Pratt's zeros, Holm",
+    "p_sign": "p, sign test, not adjusted",
+    "p_sign_holm": "p, sign test, Holm",
+    "p_permutation_least": "smallest p of the draws of the permutation test (0: exact)",
+    "bayes_p_i": "P(the first is better)",
+    "bayes_p_rope": "P(no difference that matters)",
+    "bayes_p_j": "P(the second is better)",
+    "bayes_theta_i": "expected share in which the first is better",
+    "bayes_theta_rope": "expected share without a difference that matters",
+    "bayes_theta_j": "expected share in which the second is better",
+    "bayes_least": "one draw as a share, for the P of the signed-rank posterior",
+    "win_p": "P(the first wins), maximum likelihood",
+    "win_low": "95 % from, datasets resampled",
+    "win_high": "95 % to, datasets resampled",
+    "bt_p": "P(the first wins)",
+    "bt_low": "95 % from",
+    "bt_high": "95 % to",
+    "bt_p_better": "P(the first is abler)",
+    "bt_p_equivalent": "P(chance of winning is .45 to .55)",
+    "bt_least": "one effective draw as a share, for the Bradley-Terry posterior",
+    "stability_share": "significant in this share of run resamples",
+    "stability_least": "one resample as a share",
+    "multiverse_specifications": "specifications tried",
+    "multiverse_i_better": "specifications in which the first is significantly better",
+    "multiverse_j_better": "specifications in which the second is significantly better",
+    "specifications": "specifications",
+    "i_better": "first significantly better in",
+    "j_better": "second significantly better in",
+    "p_low": "smallest p",
+    "p_high": "largest p",
+    "difference": "standardised difference (at most about 2)",
+    "cliffs_delta": "Cliff's delta",
+    "a12": "P(first beats second)",
+    "p_these_datasets_holm": "p on these datasets, runs divided anew, Holm",
+    "p": "p",
+    "p_least": "smallest p of the draws (0: exact)",
+    "p_holm": "p, Holm",
+    "p_holm_all": "p, Holm over all datasets",
+    "p_chi2": "p, chi2 approximation",
+    "p_f_moment": "p, F approximation",
+    "standard_error": "standard error of p",
+    "n_algorithms": "algorithms",
+    "n_runs": "runs",
+    "degrees_of_freedom": "degrees of freedom",
+    "tie_correction": "tie correction",
+    "epsilon_squared": "epsilon squared",
+    "eta_squared_h": "eta squared",
+    "kendall_w": "Kendall's W",
+    "f": "F",
+    "n": "number of runs",
+    "low": "95 % from",
+    "high": "95 % to",
+    "t_low": "t interval from",
+    "t_high": "t interval to",
+    "significant": "significant in this share of resamples",
+    "fragile": "undecided (5 to 95 %)",
+    "without": "left out",
+    "run_std": "std of runs",
+    "valid_epochs": "valid epochs",
+    "tied_epochs": "tied epochs",
+    "smallest_p": "smallest possible p",
+    "quantity": "quantity",
+    "name": "algorithm",
+    "claimed": "claimed in the verdict",
+    "adjustment": "adjusted for several comparisons by",
+    "method": "how p was found",
+    "draws": "random draws (0: none)",
+    "statistic": "statistic",
+    "scope": "overall, all pairs, or against the baseline",
+    "question": "other datasets (new-datasets) or other runs on these (these-datasets)",
+    "unit": "what n counts",
+    "std": "std over runs (ddof 1)",
+    "runs": "which runs",
+    "mean": "mean over runs",
+}
+VALUES = {  # of the columns quantity and test
+    "mean_rank": "mean rank",
+    "iqm": "IQM",
+    "best_share": "share of resamples with the best mean rank",
+    "f": "F of Friedman",
+    "nemenyi": "Nemenyi, all pairs",
+    "friedman": "Friedman, any difference",
+    "control_holm": "z test against the baseline, Holm",
+}
+SHARES = {  # shares of random draws, and the column that holds one draw as a share
+    **dict.fromkeys(("bayes_p_i", "bayes_p_rope", "bayes_p_j"), "bayes_least"),
+    **dict.fromkeys(("bt_p_better", "bt_p_equivalent"), "bt_least"),
+    "stability_share": "stability_least",
+    "significant": "least",
+}
+
+
+def word(name: str) -> str:
+    """The head of a column."""
+    if name.startswith("detectable_"):
+        return f"detectable with {name.removeprefix('detectable_')} runs"
+    return WORDS.get(name, name.replace("_", " "))
+
+
+def key(files: "dict[str, pd.DataFrame]") -> "pd.DataFrame":
+    """file, column, meaning of the columns of CSV files."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [(file, name, word(name)) for file, names in files.items() for name in names], columns=["file", "column", "meaning"]
+    )
+
+
+def present(table: "pd.DataFrame", alpha: float) -> "pd.DataFrame":
+    """A table for the page: heads in words, one column for a pair; p < alpha in bold; p and shares of draws not beyond their resolution."""
+    import pandas as pd
+
+    from jaxbed.stats.output.html import Cell
+
+    shown = {}
+    for name in table:
+        values = table[name]
+        if name in ("algorithm_j", "least") or name.endswith("_least"):
+            continue
+        if name == "algorithm_i":
+            shown["pair"] = [f"{i} – {j}" if i else "any" for i, j in zip(values, table["algorithm_j"], strict=True)]
+        elif name == "p" or name.startswith("p_"):
+            bounds = tables.least(table, name)
+            shown[word(name)] = [
+                Cell(tables.format_p(p, least=least), "significant" if p < alpha else "", p)
+                for p, least in zip(values, bounds, strict=True)
+            ]
+        elif name == "smallest_p":
+            shown[word(name)] = [Cell(tables.format_p(p), "", p) for p in values]
+        elif name in SHARES and SHARES[name] in table:
+            one = table[SHARES[name]]
+            shown[word(name)] = [Cell(tables.format_share(share, least), "", share) for share, least in zip(values, one, strict=True)]
+        elif name == "value" and "least" in table:  # of several quantities, some of them shares
+            rows = zip(values, table["least"], strict=True)
+            shown[word(name)] = [Cell(tables.format_share(value, least), "", value) if least else _rounded(value) for value, least in rows]
+        elif values.dtype.kind == "f":
+            shown[word(name)] = [_rounded(value) for value in values]
+        else:
+            shown[word(name)] = [VALUES.get(value, value) for value in values] if name in ("quantity", "test") else values.tolist()
+    return pd.DataFrame(shown)
+
+
+def _rounded(value: float) -> float:
+    """Four digits that count."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,176 @@
+"""Which epoch of a run counts: named rules, functions of the records, chosen after training.
+
+`choose` returns one row per (algorithm, run), for oracle_per_dataset per dataset too:
+
+    epoch         the chosen epoch: of tied ones the first, or the last if asked
+    score         what it was chosen by, see `criteria`
+    tied_epochs   how many epochs share the best score; 1 = no tie
+    valid_epochs  how many epochs could have been chosen
+
+`apply` returns their scores, by default the mean of tied epochs: the first is the least trained, the last a choice too. Runs that
+diverged must have been dealt with (`failures`); `apply` refuses records that hold any, so that nobody averages them unawares.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxbed.stats.selection import criteria, failures
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUN = ["algorithm", "run"]
+RULES = {
+    "best_val": criteria.best_val,
+    "ac_score": criteria.ac_score,
+    "ac_smooth": criteria.ac_smooth,
+    "ac_lower": criteria.ac_lower,
+    "avg_acc": criteria.avg_acc,
+    "worst_group": criteria.worst_group,
+    "oracle": criteria.oracle,
+    "oracle_per_dataset": criteria.oracle_per_dataset,
+}
+NUMBERED = ("last_n", "ac_smooth")
+ALLOWED = ("best_val", "last", "last_n:30", "ac_score", "ac_smooth:5", "ac_lower", "avg_acc", "worst_group", "oracle", "oracle_per_dataset")
+BY_GROUPS = ("ac_score", "ac_smooth", "ac_lower", "worst_group")  # rules that few images in a group make noisy
+CHERRY_PICKED = ("oracle", "oracle_per_dataset")
+TIES = ("mean", "first", "last")
+
+
+def choose(frame: "pd.DataFrame", rule_text: str, ties: str = "first") -> "pd.DataFrame":
+    """The table of chosen epochs for the runs that have epochs; for last_n the last of its epochs, with valid_epochs = n."""
+    name, n = parse(rule_text)
+    if name in ("last", "last_n"):
+        chosen = _last(frame)
+        return chosen.assign(valid_epochs=n) if n else chosen
+    return _first(_tied(frame, name, n), last=ties == "last")
+
+
+def last_n(frame: "pd.DataFrame", n: int) -> "pd.DataFrame":
+    """Records averaged over the last n *evaluated* epochs of each run: one row per (algorithm, run, dataset, metric).
+
+    `epoch` is the last of the n. n_correct and n_total are NaN where n > 1: a mean of epochs is no count.
+    Raises ValueError where a run has fewer than n evaluated epochs, or a score is missing at one of them.
+    """
+    good = criteria.with_epochs(frame)
+    if n < 1:
+        raise ValueError(f"last_n:{n} averages no epoch; give n >= 1, e.g. last_n:30")
+    counts = good.groupby(RUN)["epoch"].nunique()
+    short = counts[counts < n]
+    if len(short):
+        (algorithm, run), have = short.index[0], int(short.iloc[0])
+        raise ValueError(
+            f"last_n:{n} needs {n} evaluated epochs, {algorithm!r} run {run} has {have}; use last_n:{int(counts.min())} or --select last"
+        )
+    epochs = good[[*RUN, "epoch"]].drop_duplicates().sort_values([*RUN, "epoch"]).groupby(RUN).tail(n)
+    window = good.merge(epochs, on=[*RUN, "epoch"])
+    cells = [*RUN, "dataset", "metric"]
+    gaps = window.groupby(cells, sort=False).size().reindex(good.groupby(cells, sort=False).size().index, fill_value=0)
+    gaps = gaps[gaps < n]
+    if len(gaps):
+        algorithm, run, dataset, metric = gaps.index[0]
+        raise ValueError(
+            f"last_n:{n}: {metric} of {algorithm!r} run {run} on {dataset!r} was measured at {int(gaps.iloc[0])} of the last {n} "
+            "epochs only; evaluate them with `jaxbed eval`, or use a smaller n"
+        )
+    averaged = _averaged(window)
+    return _ordered(averaged.assign(epoch=averaged["last_epoch"]))
+
+
+def apply(
+    frame: "pd.DataFrame", rule_text: str, metric: str | None = None, datasets: Sequence[str] | None = None, ties: str = "mean"
+) -> "pd.DataFrame":
+    """Records with one row per (algorithm, run, dataset, metric), at the epoch(s) that the rule chooses.
+
+    Of tied epochs the mean (n_correct and n_total are then NaN), the first or the last. Runs without epochs pass unchanged. `metric` and
+    `datasets` keep those alone; the rule itself sees everything. Raises ValueError for an unknown rule, for diverged runs, and where a
+    score is missing at a chosen epoch though known at others.
+    """
+    import pandas as pd
+
+    name, n = parse(rule_text)
+    failures.refuse(frame)
+    wanted = frame if metric is None else frame[frame["metric"] == metric]
+    wanted = wanted if datasets is None else wanted[wanted["dataset"].isin(datasets)]
+    given, trained = wanted[wanted["epoch"].isna()], wanted[wanted["epoch"].notna()]
+    if trained.empty:
+        return _ordered(given)
+    if name == "last_n":
+        return _ordered(pd.concat([given, last_n(trained, n)]) if len(given) else last_n(trained, n))
+    with_epochs = frame[frame["epoch"].notna()]
+    chosen = choose(with_epochs, rule_text, ties) if name == "last" or ties != "mean" else _tied(with_epochs, name, n)
+    keys = [column for column in (*RUN, "dataset") if column in chosen.columns]
+    picked = trained.merge(chosen[[*keys, "epoch"]], on=[*keys, "epoch"])
+    cells = [*RUN, "dataset", "metric"]
+    wanted = trained[cells].drop_duplicates().merge(chosen[[*keys, "epoch"]], on=keys)
+    lost = wanted.merge(picked[[*cells, "epoch"]], on=[*cells, "epoch"], how="left", indicator=True).query("_merge == 'left_only'")
+    if len(lost):
+        row = lost.iloc[0]
+        raise ValueError(
+            f"{rule_text}: {row['metric']} of {row['algorithm']!r} run {row['run']} on {row['dataset']!r} is missing at the chosen "
+            f"epoch, though measured at others ({len(lost)} such case(s)); evaluate that epoch with `jaxbed eval`, or choose another rule"
+        )
+    if ties == "mean" and picked.duplicated(cells).any():
+        picked = _averaged(picked)
+    return _ordered(pd.concat([given, picked]) if len(given) else picked)
+
+
+def parse(rule_text: str) -> tuple[str, int]:
+    """'last_n:30' -> ('last_n', 30); 'best_val' -> ('best_val', 0). Raises ValueError, with what is allowed, for anything else."""
+    name, colon, number = rule_text.partition(":")
+    if name in NUMBERED and number.isdecimal() and int(number) > 0:
+        return name, int(number)
+    if name in ALLOWED and not colon:
+        return name, 0
+    raise ValueError(f"unknown selection rule {rule_text!r}; allowed are {', '.join(ALLOWED)} (any number for 30 and 5)")
+
+
+def _last(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The last evaluated epoch; score is the accuracy on the validation split there, NaN without one."""
+    import pandas as pd
+
+    good = criteria.with_epochs(frame)
+    epochs = good.groupby(RUN)["epoch"]
+    chosen = pd.DataFrame({"epoch": epochs.max(), "tied_epochs": 1, "valid_epochs": epochs.nunique()}).reset_index()
+    val = good[(good["role"] == "val") & (good["metric"] == "accuracy")].rename(columns={"value": "score"})
+    chosen = chosen.merge(val[[*RUN, "epoch", "score"]].drop_duplicates([*RUN, "epoch"]), on=[*RUN, "epoch"], how="left")
+    return chosen[[*RUN, "epoch", "score", "tied_epochs", "valid_epochs"]]
+
+
+def _tied(frame: "pd.DataFrame", name: str, n: int) -> "pd.DataFrame":
+    """All epochs with the highest score, of those the highest `second`: algorithm, run, (dataset,) epoch, score, valid_epochs."""
+    rows = RULES[name](frame, n) if n else RULES[name](frame)
+    keys = [column for column in (*RUN, "dataset") if column in rows.columns]
+    rows = rows.assign(valid_epochs=rows.groupby(keys)["epoch"].transform("nunique"))
+    for column in ("score", "second"):
+        rows = rows[rows[column] == rows.groupby(keys)[column].transform("max")]
+    return rows.drop(columns="second").sort_values([*keys, "epoch"], ignore_index=True)
+
+
+def _first(tied: "pd.DataFrame", last: bool) -> "pd.DataFrame":
+    keys = [column for column in (*RUN, "dataset") if column in tied.columns]
+    tied = tied.assign(tied_epochs=tied.groupby(keys)["epoch"].transform("size"))
+    one = tied.drop_duplicates(keys, keep="last" if last else "first")
+    return one[[*keys, "epoch", "score", "tied_epochs", "valid_epochs"]].reset_index(drop=True)
+
+
+def _averaged(rows: "pd.DataFrame") -> "pd.DataFrame":
+    """Means over the epochs of each (algorithm, run, dataset, metric); `epoch` is the first, `last_epoch` the last of them.
+
+    n_correct and n_total are NaN where there are several: a mean of epochs is no count.
+    """
+    keys = [*RUN, "dataset", "metric"]
+    place = rows.groupby(keys, sort=False).ngroup()  # cells stay in the order in which they first appear
+    cells = rows.assign(place=place).sort_values(["place", "epoch"], kind="stable").groupby(keys, sort=False)
+    same = {name: (name, "first") for name in ("n_correct", "n_total", "role", "status", "family")}
+    parts = {"epoch": ("epoch", "first"), "last_epoch": ("epoch", "last"), "value": ("value", "mean"), "epochs": ("value", "size")}
+    out = cells.agg(**parts, **same).reset_index()
+    for name in ("n_correct", "n_total"):
+        out[name] = out[name].where(out["epochs"] == 1)
+    return out
+
+
+def _ordered(frame: "pd.DataFrame") -> "pd.DataFrame":
+    from jaxbed.stats.reading import records
+
+    return frame[list(records.COLUMNS)].reset_index(drop=True)

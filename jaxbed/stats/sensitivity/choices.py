@@ -1,0 +1,135 @@
+"""Other choices that could have been made in good faith: the specifications of the multiverse, and their tests.
+
+Selection rule x which runs x which datasets x test; see `sensitivity.multiverse`.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jaxbed.stats import new_datasets, tables, these_datasets
+from jaxbed.stats.comparisons import pairwise, permutation, ranks
+from jaxbed.stats.options import Options
+from jaxbed.stats.selection import select
+from jaxbed.stats.sensitivity import sensitivity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DRAWS = 20_000
+RULES = ("best_val", "last")
+
+
+def multiverse(
+    frame: "pd.DataFrame",
+    selected: "pd.DataFrame",
+    options: Options,
+    sets: Mapping[str, Sequence[str]],
+    suspects: Iterable[tuple[str, int]],
+    last: "pd.DataFrame | None",
+    families: Mapping[str, str],
+) -> dict:
+    """The table of all specifications, how often each pair differs, the choices that were varied, and what does not count.
+
+    A test that cannot reject on so few datasets, whatever the scores, is no specification: `left_out` names it, for how many.
+
+    `selected` as chosen now; `sets` names sets of datasets; `suspects` are runs that the audit doubts; `last`: the same runs averaged over
+    their last epochs. Selection rules are varied where epochs are known, other rules only where they can be applied.
+    """
+    import pandas as pd
+
+    logging.getLogger(__name__).info("other choices")
+    algorithms, sign = selected["algorithm"].unique().tolist(), -1 if options.lower else 1
+    specifications, varied = [], {"selection": [], "runs": [], "datasets": list(sets)}
+    for rule, scores in _selections(frame, selected, options, last).items():
+        varied["selection"].append(rule)
+        for policy, rows in _run_policies(scores, set(suspects)).items():
+            varied["runs"] = list(dict.fromkeys([*varied["runs"], policy]))
+            matrix = sign * tables.matrix(tables.summary(rows)) if len(rows) else pd.DataFrame()
+            for name, datasets in sets.items():
+                if set(datasets) <= set(matrix.columns) and set(algorithms) <= set(matrix.index):
+                    part = matrix.loc[algorithms, list(datasets)]
+                    if part.shape[1] > 1 and part.notna().all(axis=None):
+                        specifications.append(({"selection": rule, "runs": policy, "datasets": name}, part))
+    functions = tests(options, len(algorithms), families)
+    smallest_p = partial(_smallest_p, families=families)
+    table = sensitivity.multiverse(specifications, functions, options.alpha, smallest_p).dropna(subset="p")
+    floors = [(name, matrix.shape[1], p) for _, matrix in specifications for name, p in smallest_p(matrix).items() if name in functions]
+    lost = Counter(floor for floor in floors if floor[2] >= options.alpha)
+    return {
+        "specifications": len(floors) - lost.total(),
+        "left_out": [{"test": name, "datasets": m, "smallest_p": p, "specifications": count} for (name, m, p), count in lost.items()],
+        "varied": {**varied, "test": [name for name in functions if name in set(table["test"])]},
+        "pairs": sensitivity.agreement(table),
+        "table": table,
+    }
+
+
+def tests(options: Options, n: int, families: Mapping[str, str]) -> "dict[str, Callable[[pd.DataFrame], pd.DataFrame]]":
+    """Name -> matrix -> p [n, n]; that against the baseline has p for pairs with it only. For two algorithms those that are exact.
+
+    With families of datasets only the test that counts them: the others reject a true null in a quarter to a half of all cases.
+    """
+    functions = {"permutation": lambda matrix: permutation.test(matrix, families=families or None, draws=DRAWS, seed=options.seed).pairs}
+    if families:
+        return functions
+    functions["Wilcoxon + Holm"] = partial(_pairwise, column="p_wilcoxon_holm")
+    if n > 2:
+        functions["Nemenyi"] = ranks.nemenyi
+        functions |= {f"{name} + Holm": partial(_pairwise, column=f"p_{name.lower()}_holm") for name in ("z", "Conover")}
+        if options.baseline is not None:
+            functions["z against the baseline + Holm"] = partial(new_datasets.control, baseline=options.baseline)
+    return functions
+
+
+def _smallest_p(matrix: "pd.DataFrame", families: Mapping[str, str]) -> dict[str, float]:
+    """Of each of `tests` on so many algorithms and datasets, without ties; Conover's can give 0."""
+    import numpy as np
+    from scipy import stats
+
+    n, m = matrix.shape
+    blocks = len({families[name] for name in matrix}) if families else m
+    z = 2 * float(stats.norm.sf((n - 1) / np.sqrt(n * (n + 1) / (6 * m))))  # one algorithm always best, the other always worst
+    return {
+        "permutation": permutation.smallest_p(n, blocks)["permutation_pairs"],
+        "Wilcoxon + Holm": permutation.smallest_p(n, m)["wilcoxon_holm_pairs"],
+        "Nemenyi": ranks.smallest_p(n, m),
+        "z + Holm": n * (n - 1) / 2 * z,
+        "Conover + Holm": 0.0,
+        "z against the baseline + Holm": (n - 1) * z,
+    }
+
+
+def _pairwise(matrix: "pd.DataFrame", column: str) -> "pd.DataFrame":
+    return these_datasets.p_matrix(pairwise.pairs(matrix), list(matrix.index), column)
+
+
+def _selections(frame: "pd.DataFrame", selected: "pd.DataFrame", options: Options, last: "pd.DataFrame | None") -> dict:
+    if last is not None:
+        return {"as given": selected, "last epochs": last[last["metric"] == options.metric]}
+    epochs = frame[frame["epoch"].notna()].groupby(["algorithm", "run"])["epoch"].nunique()
+    if epochs.empty:
+        return {"as given": selected}
+    found, datasets = {options.select: selected}, selected["dataset"].unique()
+    for rule in (*RULES, f"last_n:{max(2, min(30, int(epochs.min()) // 2))}"):
+        if rule not in found:
+            try:
+                found[rule] = select.apply(frame, rule, options.metric, datasets, options.ties)
+            except ValueError:  # no validation split, too few epochs, an epoch not evaluated: not a choice for these records
+                continue
+    return found
+
+
+def _run_policies(scores: "pd.DataFrame", suspects: set) -> "dict[str, pd.DataFrame]":
+    """All runs; without those that the audit doubts; equally many of each algorithm, the first."""
+    found = {"all": scores}
+    doubted = [pair in suspects for pair in zip(scores["algorithm"], scores["run"], strict=True)]
+    if any(doubted):
+        found["without doubtful runs"] = scores[[not doubt for doubt in doubted]]
+    place = scores.groupby("algorithm")["run"].rank(method="dense")
+    fewest = place.groupby(scores["algorithm"]).max().min()
+    if (place > fewest).any():
+        found[f"{fewest:g} runs each"] = scores[place <= fewest]
+    return found

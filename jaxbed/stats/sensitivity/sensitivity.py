@@ -1,0 +1,162 @@
+"""Would the conclusion stand with other choices? Other rules and tests, other algorithms in the table, one dataset less.
+
+A test is a function: matrix (algorithms x datasets, higher is better) -> DataFrame of p-values [n, n]. A pair is "significant" where
+p < alpha; which of the two is better is told by the mean ranks.
+
+Sources: Steegen et al., "Increasing transparency through a multiverse analysis", 2016; Benavoli, Corani and Mangili, "Should we really
+use post-hoc tests based on mean-ranks?", JMLR 2016 (the p of a pair depends on which other algorithms are in the table).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, combinations
+from typing import TYPE_CHECKING
+
+from jaxbed.stats.comparisons import ranks
+from jaxbed.stats.sensitivity import bootstrap
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Test = Callable[[pd.DataFrame], pd.DataFrame]
+
+PAIR = ["algorithm_i", "algorithm_j"]
+MOST_OTHERS = 12  # 4096 pools
+
+
+def multiverse(
+    specifications: "Iterable[tuple[dict, pd.DataFrame]]",
+    tests: "Mapping[str, Test]",
+    alpha: float = 0.05,
+    smallest_p: "Callable[[pd.DataFrame], Mapping[str, float]] | None" = None,
+) -> "pd.DataFrame":
+    """Every pair under every specification (labels such as selection, datasets, runs; and the matrix they lead to) and every test.
+
+    `smallest_p`: a matrix -> what each test can give at least. A test that cannot reject there, whatever the scores, is left out.
+
+    One row each: the labels, test, algorithm_i, algorithm_j, rank_difference (i - j, negative = i better), p, significant. The matrices
+    must list the algorithms in one order, so that a pair has one name.
+    """
+    import pandas as pd
+
+    frames = []
+    for labels, matrix in specifications:
+        floors = smallest_p(matrix) if smallest_p else {}
+        able = {name: test for name, test in tests.items() if floors.get(name, 0.0) < alpha}
+        frames += [_pairs(matrix, test, alpha).assign(**labels, test=name) for name, test in able.items()]
+    if not frames:
+        return pd.DataFrame(columns=["test", *PAIR, "rank_difference", "p", "significant"]).astype({"significant": bool})
+    table = pd.concat(frames, ignore_index=True)
+    numbers = [*PAIR, "rank_difference", "p", "significant"]
+    return table[[*(name for name in table.columns if name not in numbers), *numbers]]
+
+
+def agreement(table: "pd.DataFrame", by: Iterable[str] = ()) -> "pd.DataFrame":
+    """How many rows of a multiverse find i better, and j better, of how many: one row for every pair (and value of `by`).
+
+    Columns `by`, algorithm_i, algorithm_j, specifications, i_better, j_better, p_low, p_high.
+    """
+    marked = table.assign(
+        i_better=table["significant"] & (table["rank_difference"] < 0), j_better=table["significant"] & (table["rank_difference"] > 0)
+    )
+    groups = marked.groupby([*by, *PAIR], sort=False)
+    counts = {"specifications": ("p", "size"), "i_better": ("i_better", "sum"), "j_better": ("j_better", "sum")}
+    return groups.agg(**counts, p_low=("p", "min"), p_high=("p", "max")).reset_index()
+
+
+def pools(matrix: "pd.DataFrame", test: "Test", first: str, second: str) -> "pd.DataFrame":
+    """p of one pair for every set of other algorithms in the table, from one other to all: columns others (names joined by ' '), size, p.
+
+    Raises ValueError for an algorithm that is not there, no other algorithm, or more than 12 others (2^12 tests).
+    """
+    import pandas as pd
+
+    for name in (first, second):
+        if name not in matrix.index:
+            raise ValueError(f"no algorithm {name!r}; there are {', '.join(map(str, matrix.index))}")
+    others = [name for name in matrix.index if name not in (first, second)]
+    if not 1 <= len(others) <= MOST_OTHERS:
+        raise ValueError(
+            f"pools of {len(others)} other algorithms: 1 to {MOST_OTHERS} are possible; pass fewer rows, or see `without_each_algorithm`"
+        )
+    subsets = chain.from_iterable(combinations(others, size) for size in range(1, len(others) + 1))
+    rows = [(" ".join(map(str, pool)), len(pool), test(matrix.loc[[first, second, *pool]]).loc[first, second]) for pool in subsets]
+    return pd.DataFrame(rows, columns=["others", "size", "p"])
+
+
+def without_each_algorithm(matrix: "pd.DataFrame", test: "Test", alpha: float = 0.05) -> "pd.DataFrame":
+    """Every pair with one of the other algorithms left out at a time, `without` naming it ('' for the whole matrix).
+
+    Columns without, algorithm_i, algorithm_j, rank_difference, p, significant.
+    """
+    return _without_each(matrix, test, alpha, axis=0)
+
+
+def without_each_dataset(matrix: "pd.DataFrame", test: "Test", alpha: float = 0.05) -> "pd.DataFrame":
+    """Every pair with one dataset left out at a time; columns as in `without_each_algorithm`."""
+    return _without_each(matrix, test, alpha, axis=1)
+
+
+def omnibus_without_each_dataset(matrix: "pd.DataFrame") -> "pd.DataFrame":
+    """Friedman with one dataset left out at a time: columns without ('' for none), f, p_f_moment, kendall_w."""
+    import pandas as pd
+
+    rows = []
+    for name, rest in _parts(matrix, axis=1):
+        found = ranks.friedman(rest)
+        rows.append((name, found["f"], found["p_f_moment"], found["kendall_w"]))
+    return pd.DataFrame(rows, columns=["without", "f", "p_f_moment", "kendall_w"])
+
+
+def findings(algorithms_out: "pd.DataFrame", datasets_out: "pd.DataFrame") -> list[dict]:
+    """POOL: pairs whose decision changes when some other algorithm is left out. FRAGILE: pairs that are significant in 5 to 95 % of the
+    tables with one dataset left out. One finding {code, text, algorithm_i, algorithm_j, without} for every pair; `without` names what
+    changes the decision. The arguments come from `without_each_algorithm` and `without_each_dataset`.
+    """
+    found = []
+    for (i, j), rows in algorithms_out.groupby(PAIR, sort=False):
+        whole, rest = _split(rows)
+        names = rest.loc[rest["significant"] != whole, "without"].tolist()
+        if names:
+            text = f"{i} - {j} is {_word(whole)} with all algorithms and {_word(not whole)} without {_any(names)}"
+            found.append({"code": "POOL", "text": text, "algorithm_i": i, "algorithm_j": j, "without": names})
+    for (i, j), rows in datasets_out.groupby(PAIR, sort=False):
+        whole, rest = _split(rows)
+        if bootstrap.FRAGILE[0] <= rest["significant"].mean() <= bootstrap.FRAGILE[1]:
+            names = rest.loc[rest["significant"] != whole, "without"].tolist()
+            text = f"{i} - {j} is {_word(whole)} with all datasets and {_word(not whole)} without {_any(names)}"
+            found.append({"code": "FRAGILE", "text": text, "algorithm_i": i, "algorithm_j": j, "without": names})
+    return found
+
+
+def _parts(matrix: "pd.DataFrame", axis: int) -> "list[tuple[str, pd.DataFrame]]":
+    return [("", matrix), *((name, matrix.drop(name, axis=axis)) for name in matrix.axes[axis])]
+
+
+def _without_each(matrix: "pd.DataFrame", test: "Test", alpha: float, axis: int) -> "pd.DataFrame":
+    import pandas as pd
+
+    parts = [_pairs(part, test, alpha).assign(without=name) for name, part in _parts(matrix, axis) if min(part.shape) > 1]
+    return pd.concat(parts, ignore_index=True)[["without", *PAIR, "rank_difference", "p", "significant"]]
+
+
+def _pairs(matrix: "pd.DataFrame", test: "Test", alpha: float) -> "pd.DataFrame":
+    import pandas as pd
+
+    p, means = test(matrix), ranks.mean_ranks(matrix)
+    rows = [(i, j, means[i] - means[j], p.loc[i, j]) for i, j in combinations(matrix.index, 2)]
+    table = pd.DataFrame(rows, columns=[*PAIR, "rank_difference", "p"])
+    return table.assign(significant=table["p"] < alpha)
+
+
+def _split(rows: "pd.DataFrame") -> "tuple[bool, pd.DataFrame]":
+    """The decision on the whole matrix, and the rows with something left out."""
+    whole = rows["without"] == ""
+    return bool(rows.loc[whole, "significant"].iloc[0]), rows[~whole]
+
+
+def _any(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"any one of {', '.join(names)}"
+
+
+def _word(significant: bool) -> str:
+    return "significant" if significant else "not significant"
