@@ -11,11 +11,12 @@ import pytest
 
 from jaxbed.stats import main, new_datasets, tables
 from jaxbed.stats.analysis import Analysis, analyse
-from jaxbed.stats.audit import audit
+from jaxbed.stats.audit import checks
+from jaxbed.stats.comparisons import pairwise
 from jaxbed.stats.options import Options, parse
 from jaxbed.stats.output import report
 from jaxbed.stats.reading import records, roles
-from jaxbed.stats.selection import criteria, failures, select
+from jaxbed.stats.selection import criteria, failures, rules
 from jaxbed.stats.sensitivity import bootstrap
 
 ROLES = """dataset,role,family,size,trained_on
@@ -356,15 +357,15 @@ def test_rules_on_the_golden_run(shared_data):
     kept, _ = failures.drop(frame)
 
     def score(rule, ties):
-        return select.apply(kept, rule, "accuracy", ["shifted"], ties)["value"].item()
+        return rules.apply(kept, rule, "accuracy", ["shifted"], ties)["value"].item()
 
     assert score("best_val", "first") == expected["best_val_first_test"] and score("best_val", "mean") == expected["best_val_tie_mean_test"]
     for rule, name in (("ac_score", "ac"), ("avg_acc", "avg")):
-        assert select.choose(kept, rule)["epoch"].item() == expected[f"best_{name}_epoch"]
+        assert rules.choose(kept, rule)["epoch"].item() == expected[f"best_{name}_epoch"]
         assert score(rule, "mean") == expected[f"best_{name}_test"]
-    worst = select.choose(kept, "worst_group")
+    worst = rules.choose(kept, "worst_group")
     assert worst[["epoch", "tied_epochs"]].to_numpy().tolist() == [[expected["best_worst_group_first_epoch"], 2.0]]
-    assert select.choose(kept, "worst_group", "last")["epoch"].item() == expected["best_worst_group_tied_epochs"][1]
+    assert rules.choose(kept, "worst_group", "last")["epoch"].item() == expected["best_worst_group_tied_epochs"][1]
     assert score("worst_group", "mean") == pytest.approx((0.62 + 0.64) / 2)
     assert score("oracle", "first") == expected["oracle_test"] and score("last", "mean") == expected["last_epoch_test"]
     for criterion, key in ((criteria.ac_score, "ac_scores"), (criteria.avg_acc, "avg_val_acc"), (criteria.worst_group, "worst_group_val")):
@@ -377,7 +378,7 @@ def test_smoothed_and_careful_ac_scores():
     plain = criteria.ac_score(frame)["score"].to_numpy()
     smooth = criteria.ac_smooth(frame, 5)["score"].to_numpy()
     assert smooth[10] == pytest.approx(plain[8:13].mean()) and smooth[0] == pytest.approx(plain[:3].mean())
-    assert select.choose(frame, "ac_smooth:5")["score"].item() == smooth.max()
+    assert rules.choose(frame, "ac_smooth:5")["score"].item() == smooth.max()
     low = criteria.ac_lower(frame)["score"].to_numpy()
     assert (low < plain).all()
     from scipy import stats
@@ -385,7 +386,7 @@ def test_smoothed_and_careful_ac_scores():
     interval = stats.binomtest(7, 20).proportion_ci(method="wilson")
     assert criteria.wilson_lower(pd.Series([7 / 20]), pd.Series([20.0])).item() == pytest.approx(interval.low, abs=1e-6)
     with pytest.raises(ValueError, match="ac_lower needs n_total"):
-        select.choose(frame.assign(n_total=math.nan), "ac_lower")
+        rules.choose(frame.assign(n_total=math.nan), "ac_lower")
     zero = frame.assign(value=frame["value"].where(~frame["metric"].isin(["aligned", "conflicting"]), 0.0))
     assert (criteria.ac_score(zero)["score"] == 0).all()
 
@@ -399,8 +400,8 @@ def test_groups_of_a_file(tmp_path):
     path.write_text("\n".join(lines))
     frame = records.load([path])
     assert set(frame["metric"]) == {"aligned", "conflicting", "accuracy:left", "accuracy"} and set(frame["family"]) == {"v", "kin"}
-    assert select.apply(frame, "ac_score", "accuracy", ["t"])["value"].tolist() == [0.7]
-    assert select.choose(frame, "worst_group")["score"].item() == 0.5
+    assert rules.apply(frame, "ac_score", "accuracy", ["t"])["value"].tolist() == [0.7]
+    assert rules.choose(frame, "worst_group")["score"].item() == 0.5
 
 
 # ---- the command
@@ -434,7 +435,7 @@ def test_findings_of_the_audit_have_cures():
     from jaxbed.stats import verdict
 
     frame = scores(3, 6, 3)
-    found = audit.audit(frame, frame, training_data={"a0": ["d0"]}, families={"d0": "x", "d1": "x"}, sizes={"d2": 7})
+    found = checks.audit(frame, frame, training_data={"a0": ["d0"]}, families={"d0": "x", "d1": "x"}, sizes={"d2": 7})
     assert {"GRANULARITY", "IN_DISTRIBUTION", "DEPENDENT_BLOCKS"} <= {finding["code"] for finding in found}
     assert all(finding["code"] in verdict.CURES for finding in found)
 
@@ -444,7 +445,7 @@ def test_baseline_comparisons_of_all_resamples_at_once():
     found = analyse(frame, Options(baseline="a2")).results["stability"]["baseline_comparisons"].set_index("algorithm_i")["significant"]
     resamples = bootstrap.resample(frame, 2000, 0)
     few = resamples._replace(means=resamples.means[:200])
-    slow = bootstrap.stability(few, lambda matrix: new_datasets.control(matrix, "a2"))
+    slow = bootstrap.stability(few, lambda matrix: pairwise.control(matrix, "a2"))
     fast = new_datasets._control_stability(few, Options(baseline="a2")).set_index("algorithm_i")["significant"]
     for name in ("a0", "a1", "a3"):
         row = slow[(slow[["algorithm_i", "algorithm_j"]].isin([name, "a2"])).all(axis=1)]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats.figures.figures import Figure
+from jaxbed.stats.figures.drawing import Figure
 from jaxbed.stats.output import html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

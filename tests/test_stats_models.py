@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from jaxbed.stats import tables
-from jaxbed.stats.comparisons import bayes, paper, ranks
+from jaxbed.stats.comparisons import bayes, published_tables, ranks
 from jaxbed.stats.reading import records
-from jaxbed.stats.sensitivity import bootstrap, power, sensitivity
+from jaxbed.stats.sensitivity import bootstrap, leave_one_out, multiverse, power
 
 OWN = ["ImageNetStylized", "DeepAugCAE", "DeepAugEDSR"]  # not in the paper's strict set
 
@@ -346,28 +346,28 @@ def test_power_does_not_depend_on_the_order_of_algorithms():
 
 
 def test_pools_and_left_out_datasets_of_biasbed(published):
-    pools = sensitivity.pools(published, ranks.nemenyi, "ERM", "DeepAugCAE_ERM")
+    pools = leave_one_out.pools(published, ranks.nemenyi, "ERM", "DeepAugCAE_ERM")
     assert len(pools) == 63 and pools["size"].iloc[-1] == 6 and pools["p"].iloc[-1] == pytest.approx(0.052759, abs=1e-6)
     assert [pools["p"].min(), pools["p"].max(), (pools["p"] < 0.05).mean()] == pytest.approx([0.0013, 0.276, 0.65], abs=5e-3)
     assert pools["p"].min() == pytest.approx(0.0013, abs=5e-5)
-    omnibus = sensitivity.omnibus_without_each_dataset(published)
+    omnibus = leave_one_out.omnibus_without_each_dataset(published)
     assert omnibus["f"][0] == pytest.approx(7.463415, abs=1e-6) and omnibus["without"][0] == ""
     assert [omnibus["f"][1:].min(), omnibus["f"][1:].max()] == pytest.approx([5.54, 10.10], abs=0.005)
-    left_out = sensitivity.without_each_dataset(published, ranks.nemenyi)
+    left_out = leave_one_out.without_each_dataset(published, ranks.nemenyi)
     significant = left_out[left_out["without"] != ""].groupby("without")["significant"].sum()
     assert (significant.min(), significant.max()) == (3, 7)
 
     strict = published.drop(columns=OWN)
-    p = sensitivity.pools(strict, ranks.nemenyi, "ERM", "DeepAugCAE_ERM")["p"]
+    p = leave_one_out.pools(strict, ranks.nemenyi, "ERM", "DeepAugCAE_ERM")["p"]
     assert [p.min(), p.max()] == pytest.approx([0.020, 0.549], abs=5e-4)
-    f = sensitivity.omnibus_without_each_dataset(strict).set_index("without")["f"]
+    f = leave_one_out.omnibus_without_each_dataset(strict).set_index("without")["f"]
     assert [f["ImageNetR"], f["ImageNet1k"]] == pytest.approx([3.15, 7.95], abs=0.005)
     assert [f.idxmin(), f.idxmax()] == ["ImageNetR", "ImageNet1k"]
 
 
 def test_findings_of_biasbed(published):
-    found = sensitivity.findings(
-        sensitivity.without_each_algorithm(published, ranks.nemenyi), sensitivity.without_each_dataset(published, ranks.nemenyi)
+    found = leave_one_out.findings(
+        leave_one_out.without_each_algorithm(published, ranks.nemenyi), leave_one_out.without_each_dataset(published, ranks.nemenyi)
     )
     named = {(finding["code"], finding["algorithm_i"], finding["algorithm_j"]): finding for finding in found}
     pool = named["POOL", "ERM", "DeepAugCAE_ERM"]
@@ -397,15 +397,15 @@ def test_multiverse_of_biasbed(shared_data):
             strict = matrix.drop(columns=OWN)
             for datasets, part in (("all", matrix), ("strict", strict), ("shifted", strict.drop(columns="ImageNet1k"))):
                 specifications.append(({"selection": selection, "tenth": tenth, "datasets": datasets}, part))
-    table = sensitivity.multiverse(specifications, {"nemenyi": ranks.nemenyi, "one": lambda matrix: ranks.nemenyi(matrix) * 0 + 1})
+    table = multiverse.table_of(specifications, {"nemenyi": ranks.nemenyi, "one": lambda matrix: ranks.nemenyi(matrix) * 0 + 1})
     assert len(table) == 36 * 28 * 2 and list(table.columns[:4]) == ["selection", "tenth", "datasets", "test"]
     assert not table.loc[table["test"] == "one", "significant"].any()
-    by = sensitivity.agreement(table[table["test"] == "nemenyi"], ["datasets"]).set_index(["datasets", "algorithm_i", "algorithm_j"])
+    by = multiverse.agreement(table[table["test"] == "nemenyi"], ["datasets"]).set_index(["datasets", "algorithm_i", "algorithm_j"])
     for datasets, better in (("all", 6), ("strict", 0), ("shifted", 3)):
         row = by.loc[(datasets, "ERM", "DeepAugCAE_ERM")]
         assert (row["specifications"], row["i_better"], row["j_better"]) == (12, 0, better)
     assert by.loc[("all", "ERM", "DeepAugCAE_ERM"), "p_low"] == pytest.approx(0.0227, abs=5e-5)
-    total = sensitivity.agreement(table)
+    total = multiverse.agreement(table)
     assert len(total) == 28 and (total["specifications"] == 72).all()
     best = by_pair(total)
     assert best.loc[("DeepAugCAE_ERM", "pAdaIN"), ["i_better", "j_better"]].tolist() == [36, 0]
@@ -414,38 +414,38 @@ def test_multiverse_of_biasbed(shared_data):
 
 def test_pools_are_all_tables_with_the_pair():
     matrix = random_matrix(0, 5, 6)
-    found = sensitivity.pools(matrix, ranks.nemenyi, "a3", "a1")
+    found = leave_one_out.pools(matrix, ranks.nemenyi, "a3", "a1")
     assert set(found["others"]) == {"a0", "a2", "a4", "a0 a2", "a0 a4", "a2 a4", "a0 a2 a4"}
     some = found.set_index("others")["p"]["a0 a4"]
     assert some == pytest.approx(ranks.nemenyi(matrix.loc[["a0", "a1", "a3", "a4"]]).loc["a1", "a3"])
     with pytest.raises(ValueError, match="no algorithm 'b'; there are a0, a1"):
-        sensitivity.pools(matrix, ranks.nemenyi, "a0", "b")
+        leave_one_out.pools(matrix, ranks.nemenyi, "a0", "b")
     with pytest.raises(ValueError, match="pools of 13 other algorithms"):
-        sensitivity.pools(random_matrix(0, 15, 6), ranks.nemenyi, "a0", "a1")
+        leave_one_out.pools(random_matrix(0, 15, 6), ranks.nemenyi, "a0", "a1")
 
 
 def test_leaving_out_from_the_smallest_tables():
     two = random_matrix(0, 2, 2)
-    assert sensitivity.without_each_algorithm(two, ranks.nemenyi)["without"].tolist() == [""]
-    assert sensitivity.without_each_dataset(two, ranks.nemenyi)["without"].tolist() == [""]
+    assert leave_one_out.without_each_algorithm(two, ranks.nemenyi)["without"].tolist() == [""]
+    assert leave_one_out.without_each_dataset(two, ranks.nemenyi)["without"].tolist() == [""]
 
 
 # ---- the paper's own numbers
 
 
 def test_published_f_and_p(published):
-    found = paper.friedman(published)
+    found = published_tables.friedman(published)
     assert [found["f"], found["p"]] == pytest.approx([7.463415, 2.173586e-6], rel=1e-6)
     assert found["degrees_of_freedom"] == pytest.approx([6.8, 61.2])
     assert [warning["code"] for warning in found["warnings"]] == ["PAPER_DF"] and "not the 7, 63 that" in found["warnings"][0]["text"]
-    strict = paper.friedman(published.drop(columns=OWN))
+    strict = published_tables.friedman(published.drop(columns=OWN))
     assert [strict["f"], strict["p"]] == pytest.approx([4.985765, 4.566540e-4], rel=1e-6)
 
 
 def test_tables_4_and_5(published, shared_data):
     entries = 0
     for name, matrix in (("table4_nemenyi_all", published), ("table5_nemenyi_strict", published.drop(columns=OWN))):
-        p = paper.nemenyi(matrix)
+        p = published_tables.nemenyi(matrix)
         for row in pd.read_csv(shared_data / "biasbed_tables" / f"{name}.csv").itertuples():
             assert round(float(p.loc[row.algorithm_i, row.algorithm_j]), 3) == row.p, row
             entries += row.algorithm_i != row.algorithm_j
@@ -454,9 +454,9 @@ def test_tables_4_and_5(published, shared_data):
 
 def test_old_nemenyi_ends_at_its_tables():
     matrix = matrix_of(np.arange(8.0)[:, None] + np.zeros((1, 40)))
-    p = paper.nemenyi(matrix)
+    p = published_tables.nemenyi(matrix)
     assert p.to_numpy().min() == 0.001 and (np.diag(p) == 1).all() and (p.to_numpy() == p.to_numpy().T).all()
-    assert (paper.nemenyi(matrix_of(np.zeros((3, 4)))).to_numpy()[0, 1:] == 0.9).all()
+    assert (published_tables.nemenyi(matrix_of(np.zeros((3, 4)))).to_numpy()[0, 1:] == 0.9).all()
 
 
 def test_table_3(shared_data):
@@ -464,7 +464,7 @@ def test_table_3(shared_data):
     last = pd.read_csv(folder / "last_30_epochs.csv").rename(columns={"accuracy": "value"})
     last = last[~((last["algorithm"] == "pAdaIN") & last["run"].isin([2, 5]))]
     table = pd.read_csv(folder / "table3_last_30_epochs_mean_std.csv")
-    both = paper.pooled(last).merge(table, on=["algorithm", "dataset"], suffixes=("", "_printed"))
+    both = published_tables.pooled(last).merge(table, on=["algorithm", "dataset"], suffixes=("", "_printed"))
     both = both[both["algorithm"] != "DeepAugCAE_ERM"]  # a tenth run of it is in the table alone
     assert len(both) == 70
     np.testing.assert_allclose(both["mean"], both["mean_printed"], atol=0.1)
@@ -475,5 +475,5 @@ def test_pooled_spread_is_that_of_all_epochs_of_all_runs():
     values = np.random.default_rng(0).random((3, 9))  # runs, epochs
     rows = [("erm", run, "A", epoch, "accuracy", value) for (run, epoch), value in np.ndenumerate(values)]
     frame = records.check(pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "epoch", "metric", "value"]), "hand")
-    (row,) = paper.pooled(paper.run_spread(frame.sample(frac=1, random_state=0), 4)).to_dict("records")
+    (row,) = published_tables.pooled(published_tables.run_spread(frame.sample(frac=1, random_state=0), 4)).to_dict("records")
     assert [row["mean"], row["std"]] == pytest.approx([values[:, -4:].mean(), values[:, -4:].std()])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats.comparisons import divisions, missing_cells, pairwise, per_dataset, permutation, ranks
+from jaxbed.stats.comparisons import pairwise, per_dataset, permutation, ranks, run_permutations, skillings_mack
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 GOLDEN = DATA / "stats_golden" / "golden.json"
@@ -292,7 +292,7 @@ def test_quade_where_there_is_little_to_test():
 @needs_golden
 def test_golden_missing_cell():
     case = golden("B10")
-    found, expected = missing_cells.skillings_mack(matrix_of(np.array(case["input"]["X"], dtype=float))), case["expected"]
+    found, expected = skillings_mack.test(matrix_of(np.array(case["input"]["X"], dtype=float))), case["expected"]
     pairs = {
         "statistic": "skillings_mack",
         "degrees_of_freedom": "skillings_mack_df",
@@ -310,7 +310,7 @@ def test_golden_missing_cell():
 
 def test_skillings_mack_on_complete_data_is_friedman():
     matrix = matrix_of(np.random.default_rng(4).random((4, 3)))
-    found = missing_cells.skillings_mack(matrix)
+    found = skillings_mack.test(matrix)
     assert found["statistic"] == pytest.approx(ranks.friedman(matrix)["chi2"])
     assert found["p"] == pytest.approx(permutation.test(matrix).p) == pytest.approx(found["listwise"]["p_permutation"])
 
@@ -319,24 +319,24 @@ def test_skillings_mack_random_orders_order_and_scale(monkeypatch):
     x = np.random.default_rng(5).integers(0, 9, (5, 4)).astype(float)
     x[[0, 1, 3, 3], [1, 2, 0, 3]] = math.nan
     matrix = matrix_of(x)
-    exact = missing_cells.skillings_mack(matrix)
+    exact = skillings_mack.test(matrix)
     assert exact["method"] == "exact"
-    moved = missing_cells.skillings_mack(np.exp(matrix).iloc[[2, 0, 3, 1], [4, 2, 0, 1, 3]])
+    moved = skillings_mack.test(np.exp(matrix).iloc[[2, 0, 3, 1], [4, 2, 0, 1, 3]])
     assert moved["p"] == exact["p"] and moved["statistic"] == pytest.approx(exact["statistic"])
-    monkeypatch.setattr(missing_cells, "ARRANGEMENTS", 0)
-    found = missing_cells.skillings_mack(matrix, draws=40_000)
+    monkeypatch.setattr(skillings_mack, "ARRANGEMENTS", 0)
+    found = skillings_mack.test(matrix, draws=40_000)
     assert found["method"] == "monte carlo"
     assert abs(found["p"] - exact["p"]) < 4 * found["standard_error"] + 3e-5
-    assert missing_cells.skillings_mack(matrix.iloc[::-1, ::-1], draws=40_000)["p"] == found["p"]
+    assert skillings_mack.test(matrix.iloc[::-1, ::-1], draws=40_000)["p"] == found["p"]
 
 
 def test_missing_cells_that_are_refused():
     nan = math.nan
     with pytest.raises(ValueError, match="no chain of datasets links all algorithms"):
-        missing_cells.skillings_mack(matrix_of([[1, 2, nan, nan], [2, 1, nan, nan], [nan, nan, 1, 2]]))
+        skillings_mack.test(matrix_of([[1, 2, nan, nan], [2, 1, nan, nan], [nan, nan, 1, 2]]))
     with pytest.raises(ValueError, match="is inf"):
-        missing_cells.skillings_mack(matrix_of([[1, math.inf], [1, 2]]))
-    linked = missing_cells.skillings_mack(matrix_of([[1, 2, nan], [nan, 1, 2], [nan, 3, nan]]))
+        skillings_mack.test(matrix_of([[1, math.inf], [1, 2]]))
+    linked = skillings_mack.test(matrix_of([[1, 2, nan], [nan, 1, 2], [nan, 3, nan]]))
     assert linked["listwise"] is None and linked["n_datasets"] == 2
 
 
@@ -496,14 +496,14 @@ def test_kruskal_wallis_against_all_divisions_listed(groups, monkeypatch):
     found = per_dataset.test(one_dataset(groups)).iloc[0]
     assert found["statistic"] == pytest.approx(observed)
     assert found["p"] == pytest.approx(np.mean([other >= observed - 1e-9 for other in h.values()]))
-    monkeypatch.setattr(divisions, "EXACT", 0)
+    monkeypatch.setattr(run_permutations, "EXACT", 0)
     drawn = per_dataset.test(one_dataset(groups), draws=20_500).iloc[0]
     assert drawn["method"] == "monte carlo" and abs(drawn["p"] - found["p"]) < 4 * drawn["standard_error"] + 5e-5
 
 
 def test_random_divisions_are_those_of_each_question_alone(monkeypatch):
-    monkeypatch.setattr(divisions, "EXACT", 0)
-    monkeypatch.setattr(divisions, "CHUNK", 5_000)
+    monkeypatch.setattr(run_permutations, "EXACT", 0)
+    monkeypatch.setattr(run_permutations, "CHUNK", 5_000)
     selected = random_scores(4, runs=6)
     selected = selected[(selected["dataset"] != "d1") | (selected["algorithm"] != "a1") | (selected["run"] > 2)]  # another layout
     found = per_dataset.test(selected, draws=3_000, seed=2)
@@ -523,7 +523,7 @@ def test_random_divisions_are_those_of_each_question_alone(monkeypatch):
 
 
 def test_random_divisions_are_drawn_once_for_all_datasets_and_pairs(monkeypatch):
-    monkeypatch.setattr(divisions, "EXACT", 0)
+    monkeypatch.setattr(run_permutations, "EXACT", 0)
     drawn, real = [], np.random.default_rng
 
     def counted(seed):
@@ -600,7 +600,7 @@ def test_pairs_over_datasets_by_random_divisions(monkeypatch):
     selected = random_scores(9, runs=5)
     selected = selected[(selected["algorithm"] != "a1") | (selected["run"] > 2)]
     exact = per_dataset.pairs(selected)
-    monkeypatch.setattr(divisions, "EXACT", 0)
+    monkeypatch.setattr(run_permutations, "EXACT", 0)
     found = per_dataset.pairs(selected, draws=30_000, seed=1)
     assert (found["method"] == "monte carlo").all() and (exact["method"] == "exact").all()
     assert (np.abs(found["p"] - exact["p"]) < 4 * found["standard_error"] + 4e-5).all()

@@ -3,47 +3,49 @@
 records -> roles -> exclude -> failed runs -> select -> audit -> means -> tests over datasets, tests on these datasets -> how firm -> words
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+import platform
+from typing import NamedTuple
 
+import numpy as np
+import pandas as pd
+import scipy
+
+import jaxbed
 from jaxbed.stats import claims, names, new_datasets, tables, these_datasets
 from jaxbed.stats import verdict as words
-from jaxbed.stats.audit import audit
-from jaxbed.stats.comparisons import missing_cells, paper, ranks
+from jaxbed.stats.audit import checks
+from jaxbed.stats.comparisons import published_tables, ranks, skillings_mack
 from jaxbed.stats.options import Options, check
-from jaxbed.stats.output import report
 from jaxbed.stats.reading import records
 from jaxbed.stats.reading import roles as role_file
-from jaxbed.stats.selection import failures, select
-from jaxbed.stats.sensitivity import bootstrap, choices
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxbed.stats.selection import failures, rules
+from jaxbed.stats.sensitivity import bootstrap, multiverse
 
 
 class Analysis(NamedTuple):
     """Everything found. `results` holds all numbers by name, tables as frames; stats.json is made of it."""
 
     results: dict
-    scores: "pd.DataFrame"  # tables.summary
-    selected: "pd.DataFrame"  # records, one row per algorithm, run, dataset
-    frame: "pd.DataFrame"  # all records of the metric
-    pairs: "pd.DataFrame | None"  # of the question asked; None where no test was made
-    p: "pd.DataFrame | None"  # [n, n] of the headline test of pairs
-    p_least: "pd.DataFrame | None"  # [n, n], what each is at least, see tables.format_p
+    scores: pd.DataFrame  # tables.summary
+    selected: pd.DataFrame  # records, one row per algorithm, run, dataset
+    frame: pd.DataFrame  # all records of the metric
+    pairs: pd.DataFrame | None  # of the question asked; None where no test was made
+    p: pd.DataFrame | None  # [n, n] of the headline test of pairs
+    p_least: pd.DataFrame | None  # [n, n], what each is at least, see tables.format_p
     p_name: str  # which that is
-    mean_ranks: "pd.Series | None"
+    mean_ranks: pd.Series | None
     alpha: float
-    chosen: "pd.DataFrame | None"  # select.choose
-    stability: "pd.DataFrame | None"  # bootstrap.intervals, runs resampled
+    chosen: pd.DataFrame | None  # rules.choose
+    stability: pd.DataFrame | None  # bootstrap.intervals, runs resampled
 
 
 def analyse(
-    frame: "pd.DataFrame",
+    frame: pd.DataFrame,
     options: Options = Options(),  # noqa: B008, a tuple
     *,
-    roles: "pd.DataFrame | None" = None,
-    table: "pd.DataFrame | None" = None,
-    last: "pd.DataFrame | None" = None,
+    roles: pd.DataFrame | None = None,
+    table: pd.DataFrame | None = None,
+    last: pd.DataFrame | None = None,
 ) -> Analysis:
     """Records -> table, audit, tests, words. `roles` as roles.read gives it; `table`: printed means and std; `last`: scores of last epochs.
 
@@ -68,12 +70,12 @@ def analyse(
 
     options = options._replace(metric=records.metric(frame, options.metric))
     wanted = _datasets(frame, options)
-    selected = select.apply(frame, options.select, options.metric, wanted, options.ties)
+    selected = rules.apply(frame, options.select, options.metric, wanted, options.ties)
     if options.datasets in ("all", "strict"):
         selected = selected[selected["role"] != "val"]  # one dataset may be the validation split of one algorithm and a test set of another
     selected = selected.reset_index(drop=True)
     families = role_file.families(frame, wanted)
-    findings = audit.audit(frame, selected, last=last, table=table, training_data=trained, families=families, sources=sources)
+    findings = checks.audit(frame, selected, last=last, table=table, training_data=trained, families=families, sources=sources)
     strict = _strict(selected, trained, findings)
     if options.datasets == "strict":
         if not strict or (roles is None and not (selected["role"] == "ood").any()):
@@ -82,8 +84,8 @@ def analyse(
             )
         wanted, selected = strict, selected[selected["dataset"].isin(strict)].reset_index(drop=True)
         families = role_file.families(frame, wanted)
-        findings = [finding for finding in findings if finding["code"] not in audit.OF_DATASETS]
-        findings += audit.of_datasets(selected, trained, families)
+        findings = [finding for finding in findings if finding["code"] not in checks.OF_DATASETS]
+        findings += checks.of_datasets(selected, trained, families)
     selection, chosen, found = _selection(frame if not options.select.startswith("last_n") else _of(frame, options), options)
     warnings += found
 
@@ -123,7 +125,7 @@ def analyse(
         **dict.fromkeys(("missing_cells", "these_datasets", "sensitivity", "stability", "power", "multiverse", "paper")),
     }
     parts = {"pairs": None, "p": None, "p_least": None, "p_name": "", "mean_ranks": None, "stability": None}
-    if options.select in select.CHERRY_PICKED and selection["rule"]:
+    if options.select in rules.CHERRY_PICKED and selection["rule"]:
         results["no_test"] = (
             f"epochs were cherry-picked on the test scores ({options.select}); the table shows what cannot be reached honestly."
         )
@@ -140,12 +142,12 @@ def analyse(
     results["claims"] = claims.of(results)
     results["verdict"] = words.sentences(results)
     results["warnings"] = words.with_cures(warnings)
-    results["versions"] = report.versions()
+    results["versions"] = _versions()
     return Analysis(results, scores, selected, _of(frame, options), alpha=options.alpha, chosen=chosen, **parts)
 
 
 def _compare(
-    results: dict, full: "pd.DataFrame", compared: "pd.DataFrame", options: Options, families: dict, spread: dict, warnings: list
+    results: dict, full: pd.DataFrame, compared: pd.DataFrame, options: Options, families: dict, spread: dict, warnings: list
 ) -> dict:
     """Fills `results` and `warnings` with the tests of both questions; returns the headline parts of an Analysis. Higher is better here."""
     matrix = full[results["datasets"]]
@@ -153,7 +155,7 @@ def _compare(
     complete = m > 0 and not compared.pivot(index=["algorithm", "run"], columns="dataset", values="value").isna().any(axis=None)
     parts = {"mean_ranks": ranks.mean_ranks(matrix) if m else None}
     if full.isna().any(axis=None):
-        results["missing_cells"] = missing_cells.skillings_mack(full, draws=options.permutations, seed=options.seed)
+        results["missing_cells"] = skillings_mack.test(full, draws=options.permutations, seed=options.seed)
     if m:
         results["these_datasets"] = these_datasets.tests(compared, options, complete)
         warnings += these_datasets.findings(results["these_datasets"]["floors"], options.alpha) if results["these_datasets"] else []
@@ -169,7 +171,7 @@ def _compare(
         firm, fragile, intervals = new_datasets.firmness(matrix, compared, options, complete, related)
         results |= firm
         warnings += more + fragile
-        results["multiverse"] = choices.multiverse(options=options, families=related, **spread)
+        results["multiverse"] = multiverse.analyse(options=options, families=related, **spread)
         results["pairs"] = new_datasets.with_firmness(results)
         parts |= {"stability": intervals}
         parts |= these_datasets.headline(results["pairs"], names, "p_permutation", "permutation test, single step over all pairs")
@@ -177,7 +179,7 @@ def _compare(
     if options.question == "these-datasets" and these and these["pairs"] is not None:
         parts |= these_datasets.headline(these["pairs"], names, "p_holm", "permutation of runs over all datasets, Holm over all pairs")
     if options.paper_mode and m > 1:
-        p, friedman = paper.nemenyi(matrix), paper.friedman(matrix)
+        p, friedman = published_tables.nemenyi(matrix), published_tables.friedman(matrix)
         warnings += friedman.pop("warnings")
         results["paper"] = {"mode": options.paper_mode, **friedman, "nemenyi": {name: p[name].to_dict() for name in p}}
         parts |= {"p": p, "p_least": p * 0, "p_name": "Nemenyi as published: interpolated, within [0.001, 0.9]"}
@@ -193,11 +195,11 @@ def _as_measured(results: dict) -> None:
         results["stability"][name] = bootstrap.negated(results["stability"][name])
 
 
-def _of(frame: "pd.DataFrame", options: Options) -> "pd.DataFrame":
+def _of(frame: pd.DataFrame, options: Options) -> pd.DataFrame:
     return frame[frame["metric"] == options.metric]
 
 
-def _datasets(frame: "pd.DataFrame", options: Options) -> list[str]:
+def _datasets(frame: pd.DataFrame, options: Options) -> list[str]:
     metric, text = options.metric, options.datasets
     rows = _of(frame, options)
     if text in ("all", "strict"):
@@ -210,7 +212,7 @@ def _datasets(frame: "pd.DataFrame", options: Options) -> list[str]:
     return names.find_each(asked, known, f"--datasets {text}: no {metric} on")
 
 
-def _strict(selected: "pd.DataFrame", trained: dict, findings: list[dict]) -> list[str]:
+def _strict(selected: pd.DataFrame, trained: dict, findings: list[dict]) -> list[str]:
     """Datasets that are shifted (where roles say so), nobody's training data, and on which no epoch was selected."""
     shifted = selected["role"] == "ood"
     known = (selected[shifted] if shifted.any() else selected)["dataset"].unique().tolist()
@@ -219,7 +221,7 @@ def _strict(selected: "pd.DataFrame", trained: dict, findings: list[dict]) -> li
     return [name for name in known if name not in own]
 
 
-def _complete(full: "pd.DataFrame", wanted: list[str], options: Options) -> tuple[list[str], list[dict]]:
+def _complete(full: pd.DataFrame, wanted: list[str], options: Options) -> tuple[list[str], list[dict]]:
     """The datasets that all algorithms have, and a warning for the others; ValueError where those are not to be left out.
 
     A cell without any run cannot be ranked, and leaving it out in silence would compare algorithms on different datasets.
@@ -242,15 +244,15 @@ def _complete(full: "pd.DataFrame", wanted: list[str], options: Options) -> tupl
     )
 
 
-def _selection(frame: "pd.DataFrame", options: Options) -> "tuple[dict, pd.DataFrame | None, list[dict]]":
+def _selection(frame: pd.DataFrame, options: Options) -> tuple[dict, pd.DataFrame | None, list[dict]]:
     """What stats.json tells about the chosen epochs, their table, and warnings."""
     rule, with_epochs = options.select, frame[frame["epoch"].notna()]
     if with_epochs.empty:
         return {"rule": None, "text": "none, the scores came without epochs and are used as they stand", "runs": []}, None, []
-    chosen = select.choose(frame, rule, options.ties)
+    chosen = rules.choose(frame, rule, options.ties)
     tied, total = int((chosen["tied_epochs"] > 1).sum()), len(chosen)
     warnings = []
-    if rule in select.CHERRY_PICKED:
+    if rule in rules.CHERRY_PICKED:
         warnings.append(_warning("CHERRY_PICKED", f"{rule} looks the epoch up in the test scores: a bound, not a result"))
     if tied:
         taken = "their mean was taken" if options.ties == "mean" else f"the {options.ties} was taken"
@@ -260,11 +262,11 @@ def _selection(frame: "pd.DataFrame", options: Options) -> "tuple[dict, pd.DataF
         spans = ends.groupby("algorithm").agg(["min", "max"])
         listed = ", ".join(f"{name} {row['min']:g} to {row['max']:g}" for name, row in spans.iterrows())
         warnings.append(_warning("UNEQUAL_EPOCHS", f"the runs end at different epochs: {listed}"))
-    text = f"{rule}, {total} choices, {tied} of them tied" + (" (CHERRY-PICKED on the test scores)" if rule in select.CHERRY_PICKED else "")
+    text = f"{rule}, {total} choices, {tied} of them tied" + (" (CHERRY-PICKED on the test scores)" if rule in rules.CHERRY_PICKED else "")
     return {"rule": rule, "text": text, "ties": options.ties, "tied_choices": tied, "runs": chosen}, chosen, warnings
 
 
-def _run_warnings(scores: "pd.DataFrame") -> list[dict]:
+def _run_warnings(scores: pd.DataFrame) -> list[dict]:
     single = scores.loc[scores["n"] == 1, "algorithm"].unique()
     return [_warning("ONE_RUN", f"one run only, so no std: {', '.join(single)}")] if len(single) else []
 
@@ -272,7 +274,7 @@ def _run_warnings(scores: "pd.DataFrame") -> list[dict]:
 def _relevant(findings: list[dict], n: int, m: int, rule: str) -> list[dict]:
     """Without those about tests that are not made, and about groups that nothing was selected by."""
     blocks = {"FEW_BLOCKS", "DEPENDENT_BLOCKS"} if n < 2 or m < 2 else set()
-    groups = set() if select.parse(rule)[0] in select.BY_GROUPS else {"SMALL_GROUP"}
+    groups = set() if rules.parse(rule)[0] in rules.BY_GROUPS else {"SMALL_GROUP"}
     return [finding for finding in findings if finding["code"] not in blocks | groups]
 
 
@@ -285,3 +287,9 @@ def _suspects(findings: list[dict]) -> list[tuple[str, int]]:
 
 def _warning(code: str, text: str) -> dict:
     return {"code": code, "text": text}
+
+
+def _versions() -> dict[str, str]:
+    """Of what the numbers depend on."""
+    libraries = {"numpy": np.__version__, "scipy": scipy.__version__, "pandas": pd.__version__}
+    return {"jaxbed": jaxbed.__version__, "python": platform.python_version(), **libraries}

@@ -9,12 +9,9 @@ exploratory.
 Source: Demšar, JMLR 2006, section 3.2: post-hoc tests where the null hypothesis is rejected.
 """
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from jaxbed.stats import tables
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def of(results: dict) -> dict | None:
@@ -72,7 +69,7 @@ def _these_datasets(results: dict) -> dict | None:
     }
 
 
-def comparisons(table: "pd.DataFrame", column: str, alpha: float) -> list[dict]:
+def comparisons(table: pd.DataFrame, column: str, alpha: float) -> list[dict]:
     """better, worse, p and p_text of the rows of a table of pairs with p < alpha in this column, smallest p first."""
     rows = table.assign(least=tables.least(table, column))
     rows = rows[rows[column] < alpha].sort_values(column, kind="stable")

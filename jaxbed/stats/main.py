@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxbed.stats import analysis, names, options, progress
-from jaxbed.stats.figures import figure_style
+from jaxbed.stats.figures import style
 from jaxbed.stats.output import files, report
 from jaxbed.stats.reading import inputs
 from jaxbed.system import ending
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     with progress.shown():
         written = _write(found, paths.out, {**facts, "files": given.files}) if paths.out else []
     if written:
-        if letters := figure_style.lacking([*found.results["algorithms"], *found.results["datasets"]]):
+        if letters := style.lacking([*found.results["algorithms"], *found.results["datasets"]]):
             text += f"\n\nwarning LETTERS: figures show boxes for {names.listed(letters)}, which their font lacks. Use --rename."
         text += f"\n\nwrote {len(written)} files: {paths.out}/report.html, stats.json, tables, figures"
     _print(text)

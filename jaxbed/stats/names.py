@@ -100,6 +100,12 @@ def listed(names: Iterable[object], most: int = SHOWN) -> str:
     return ", ".join(names[:count]) + (f" and {len(names) - count} more" if len(names) > count else "")
 
 
+def first_few(names: Iterable, most: int = 8) -> str:
+    """'a, b, c and 4 more'."""
+    names = list(map(str, names))
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def refuse_alike(kind: str, given: Iterable[tuple[str, str]]) -> None:
     """Raises ValueError for two names, each given with its source, that a reader would take for one."""
     first: dict[str, tuple[str, str]] = {}

@@ -6,15 +6,14 @@ Brings together `ranks`, `permutation`, `pairwise`, `bayes`, `bradley_terry`, `p
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from jaxbed.stats import tables
 from jaxbed.stats.comparisons import bayes, bradley_terry, pairwise, permutation, ranks, stepwise
 from jaxbed.stats.options import Options
-from jaxbed.stats.sensitivity import bootstrap, power, sensitivity
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxbed.stats.sensitivity import bootstrap, leave_one_out, power
 
 PAIR = ["algorithm_i", "algorithm_j"]
 RESAMPLES = 2000  # of runs
@@ -34,8 +33,8 @@ APPROXIMATE = 0.2  # relative difference of two p-values that is worth a word
 
 
 def tests(
-    matrix: "pd.DataFrame", options: Options, families: Mapping[str, str], rope: float, compared: "pd.DataFrame | None" = None
-) -> "tuple[dict, pd.DataFrame, list[dict]]":
+    matrix: pd.DataFrame, options: Options, families: Mapping[str, str], rope: float, compared: pd.DataFrame | None = None
+) -> tuple[dict, pd.DataFrame, list[dict]]:
     """Results by name, p of all pairs [n, n] (permutation, single step) and warnings.
 
     `compared` holds the selected scores of the runs: their std says what is a tie for Bradley-Terry; without, `rope` does.
@@ -89,8 +88,8 @@ def tests(
 
 
 def firmness(
-    matrix: "pd.DataFrame", compared: "pd.DataFrame", options: Options, complete: bool, families: Mapping[str, str]
-) -> "tuple[dict, list[dict], pd.DataFrame | None]":
+    matrix: pd.DataFrame, compared: pd.DataFrame, options: Options, complete: bool, families: Mapping[str, str]
+) -> tuple[dict, list[dict], pd.DataFrame | None]:
     """Would the answer stand with other runs, without one algorithm or dataset, and with how many datasets would it come out?
 
     `compared` holds the selected scores, higher is better. Pairs are judged by Nemenyi here (a single one exactly), comparisons with the
@@ -101,14 +100,14 @@ def firmness(
     logging.getLogger(__name__).info("other runs, fewer algorithms and datasets, power")
     results, warnings, intervals = {}, [], None
     test = partial(_by_families, families=families, seed=options.seed) if families else nemenyi
-    algorithms_out = sensitivity.without_each_algorithm(matrix, test, options.alpha)
-    datasets_out = sensitivity.without_each_dataset(matrix, test, options.alpha)
-    warnings += sensitivity.findings(algorithms_out, datasets_out)
+    algorithms_out = leave_one_out.without_each_algorithm(matrix, test, options.alpha)
+    datasets_out = leave_one_out.without_each_dataset(matrix, test, options.alpha)
+    warnings += leave_one_out.findings(algorithms_out, datasets_out)
     results["sensitivity"] = {
         "test": "permutation, families as blocks" if families else "Nemenyi, of two algorithms exact",
         "without_each_algorithm": algorithms_out,
         "without_each_dataset": datasets_out,
-        "friedman_without_each_dataset": sensitivity.omnibus_without_each_dataset(matrix) if matrix.shape[1] > 2 else None,
+        "friedman_without_each_dataset": leave_one_out.omnibus_without_each_dataset(matrix) if matrix.shape[1] > 2 else None,
     }
     results["stability"] = None
     if complete and compared.groupby("algorithm")["run"].nunique().max() > 1:
@@ -134,7 +133,7 @@ def firmness(
     return results, warnings, intervals
 
 
-def with_firmness(results: dict) -> "pd.DataFrame":
+def with_firmness(results: dict) -> pd.DataFrame:
     """The pairs with how firm each is: rank_difference_low, _high (95 %, datasets and runs resampled), how often it is significant
     (stability_share of the run resamples, multiverse_i_better, _j_better of _specifications), and the answer for these datasets.
     """
@@ -155,32 +154,16 @@ def with_firmness(results: dict) -> "pd.DataFrame":
     return table
 
 
-def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
+def nemenyi(matrix: pd.DataFrame) -> pd.DataFrame:
     """p [n, n] of ranks.nemenyi; exact for two algorithms, where Nemenyi's is too small."""
     return ranks.nemenyi(matrix) if len(matrix) > 2 else permutation.test(matrix).pairs
 
 
-def _by_families(matrix: "pd.DataFrame", families: Mapping[str, str], seed: int) -> "pd.DataFrame":
+def _by_families(matrix: pd.DataFrame, families: Mapping[str, str], seed: int) -> pd.DataFrame:
     return permutation.test(matrix, families=families, draws=FEWER_DRAWS, seed=seed).pairs
 
 
-def control(matrix: "pd.DataFrame", baseline: str) -> "pd.DataFrame":
-    """p [n, n] of z against the baseline with Holm's adjustment; NaN for pairs without it."""
-    import numpy as np
-    import pandas as pd
-    from scipy import stats
-
-    means = ranks.mean_ranks(matrix)
-    n, m = matrix.shape
-    others = [name for name in matrix.index if name != baseline]
-    z = (means[others] - means[baseline]).abs() / np.sqrt(n * (n + 1) / (6 * m))
-    adjusted = pairwise.holm(2 * stats.norm.sf(z))
-    p = pd.DataFrame(np.nan, index=matrix.index, columns=matrix.index)
-    p.loc[others, baseline] = p.loc[baseline, others] = adjusted
-    return p
-
-
-def _pairs(matrix: "pd.DataFrame", found: permutation.Permutation, seed: int, rope: float, std: "pd.DataFrame | None") -> "pd.DataFrame":
+def _pairs(matrix: pd.DataFrame, found: permutation.Permutation, seed: int, rope: float, std: pd.DataFrame | None) -> pd.DataFrame:
     table = pairwise.pairs(matrix)
     of_nemenyi = ranks.nemenyi(matrix)
     cells = list(table[PAIR].itertuples(index=False, name=None))
@@ -198,7 +181,7 @@ def _pairs(matrix: "pd.DataFrame", found: permutation.Permutation, seed: int, ro
     return table.join(signed, on=PAIR).join(wins, on=PAIR)
 
 
-def _bradley_terry(matrix: "pd.DataFrame", seed: int, rope: float, std: "pd.DataFrame | None") -> "tuple[dict, pd.DataFrame, list[dict]]":
+def _bradley_terry(matrix: pd.DataFrame, seed: int, rope: float, std: pd.DataFrame | None) -> tuple[dict, pd.DataFrame, list[dict]]:
     """What is told of Wainer's model, its pairs as bt_*, warnings."""
     posterior = bradley_terry.posterior(bradley_terry.wins(matrix, rope, std), seed=seed)
     predicted = bradley_terry.predictive(posterior, seed)
@@ -220,10 +203,8 @@ def _bradley_terry(matrix: "pd.DataFrame", seed: int, rope: float, std: "pd.Data
     return results, bradley_terry.pairs(posterior).set_index(PAIR).add_prefix("bt_"), bradley_terry.findings(posterior, predicted)
 
 
-def _control_stability(resamples: bootstrap.Resamples, options: Options) -> "pd.DataFrame | None":
+def _control_stability(resamples: bootstrap.Resamples, options: Options) -> pd.DataFrame | None:
     """As bootstrap.stability, for the comparisons with the baseline by `control`."""
-    import numpy as np
-    import pandas as pd
 
     n, m = resamples.means.shape[1:]
     if options.baseline is None or n == 2:  # of two algorithms the one pair is tested exactly
@@ -236,7 +217,7 @@ def _control_stability(resamples: bootstrap.Resamples, options: Options) -> "pd.
     return table.assign(fragile=table["significant"].between(*bootstrap.FRAGILE))
 
 
-def _power(compared: "pd.DataFrame", options: Options) -> dict:
+def _power(compared: pd.DataFrame, options: Options) -> dict:
     model = power.fit(compared)
     runs = int(compared.groupby(["algorithm", "dataset"]).size().min())
     curves = power.curves(model, runs, options.baseline, alpha=options.alpha, seed=options.seed)

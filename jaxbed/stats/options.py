@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxbed.stats.selection import failures, select
+from jaxbed.stats.selection import failures, rules
 
 QUESTIONS = ("new-datasets", "these-datasets")
 
@@ -38,10 +38,10 @@ def parse(argv: Sequence[str]) -> tuple[Options, argparse.Namespace]:
 
 def check(options: Options) -> None:
     """Raises ValueError for a value that is out of range."""
-    select.parse(options.select)
+    rules.parse(options.select)
     for name, allowed in (
         ("question", QUESTIONS),
-        ("ties", select.TIES),
+        ("ties", rules.TIES),
         ("missing", failures.POLICIES),
         ("paper_mode", (None, "biasbed")),
     ):
@@ -93,8 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     ask.add_argument("--roles", metavar="CSV", help="dataset,role,family,size,trained_on,chance: what the datasets are")
     runs = parser.add_argument_group("epochs and runs")
-    runs.add_argument("--select", default=default.select, metavar="RULE", help=f"{', '.join(select.ALLOWED)} (default best_val)")
-    runs.add_argument("--ties", default=default.ties, choices=select.TIES, help="epochs that tie: mean of their scores (default), or one")
+    runs.add_argument("--select", default=default.select, metavar="RULE", help=f"{', '.join(rules.ALLOWED)} (default best_val)")
+    runs.add_argument("--ties", default=default.ties, choices=rules.TIES, help="epochs that tie: mean of their scores (default), or one")
     runs.add_argument(
         "--exclude", action="append", default=[], metavar="ALGORITHM:RUN,RUN", help="runs to leave out; repeatable; without :RUN all"
     )

@@ -34,7 +34,7 @@ def _line(stage: str) -> None:
 
 
 @contextlib.contextmanager
-def _status() -> "Iterator[Callable[[str], None]]":
+def _status() -> Iterator[Callable[[str], None]]:
     """A spinner with the stage and the time since the start, which leaves nothing behind."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

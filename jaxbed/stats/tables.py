@@ -2,12 +2,10 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from jaxbed.stats import names
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -39,7 +37,7 @@ FRACTIONS = (
 SMALLEST_P = 1e-12  # 1 - cdf holds no digits below
 
 
-def summary(selected: "pd.DataFrame") -> "pd.DataFrame":
+def summary(selected: pd.DataFrame) -> pd.DataFrame:
     """Over the runs of each cell: algorithm, dataset, mean, std (ddof 1; NaN for one run), n, runs (their numbers, joined by spaces).
 
     `selected` holds one value per (algorithm, run, dataset) of one metric. Algorithms and datasets keep the order in which they first
@@ -64,23 +62,23 @@ def summary(selected: "pd.DataFrame") -> "pd.DataFrame":
     return places.sort_values(["row", "column"], ignore_index=True)[table.columns]
 
 
-def matrix(scores: "pd.DataFrame") -> "pd.DataFrame":
+def matrix(scores: pd.DataFrame) -> pd.DataFrame:
     """The means of a summary as algorithms x datasets, in the order of the summary; NaN where a cell has no run."""
     return _grid(scores, "mean")
 
 
-def scale(scores: "pd.DataFrame") -> float:
+def scale(scores: pd.DataFrame) -> float:
     """100 if they are fractions, which print as percent: a metric of FRACTIONS (in `scores.attrs`) with all means in [0, 1]; else 1."""
     known = scores.attrs.get("metric", "accuracy") in FRACTIONS
     return 100.0 if known and scores["mean"].between(0, 1).all() else 1.0
 
 
-def to_csv(frame: "pd.DataFrame", path: str | Path) -> None:
+def to_csv(frame: pd.DataFrame, path: str | Path) -> None:
     """Writes what `csv_text` gives."""
     Path(path).write_text(csv_text(frame), encoding="utf-8", newline="")
 
 
-def csv_text(frame: "pd.DataFrame") -> str:
+def csv_text(frame: pd.DataFrame) -> str:
     """Full precision, no index, LF line ends on every system; no cell that a spreadsheet would run, see `names.as_cell`."""
     texts = {name: column.map(_cell) for name, column in frame.items() if column.dtype.kind not in "iufb"}
     return frame.assign(**texts).to_csv(index=False, lineterminator="\n")
@@ -96,7 +94,7 @@ def escape(text: object) -> str:
 
 
 def cells(
-    scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()
+    scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()
 ) -> dict[str, dict[str, tuple[str, bool]]]:
     """algorithm -> dataset -> ('73.8 ± 0.2', is best); '-' where there is no run. Best as in `to_text`."""
     means, spreads, best = _printed(scores), _spreads(scores), _best(scores, lower, in_distribution)
@@ -104,7 +102,7 @@ def cells(
     return {row: {name: (texts.loc[row, name], bool(best.loc[row, name])) for name in texts} for row in texts.index}
 
 
-def to_text(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
+def to_text(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
     """mean ± std for a terminal, algorithms in rows; '*' marks the best of each dataset, and all that print alike.
 
     Cells (algorithm, dataset) that are `in_distribution` are marked '_' and are never the best; `lower`: lower is better.
@@ -118,14 +116,14 @@ def to_text(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collec
     return align([["algorithm", *map(str, counts.columns), "runs"], *body])
 
 
-def counts_to_text(scores: "pd.DataFrame") -> str:
+def counts_to_text(scores: pd.DataFrame) -> str:
     """Runs per cell for a terminal; "-" where there is none."""
     counts = _grid(scores, "n")
     body = [[str(row), *("-" if count != count else str(int(count)) for count in counts.loc[row])] for row in counts.index]
     return align([["runs per cell", *map(str, counts.columns)], *body])
 
 
-def to_latex(scores: "pd.DataFrame", decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
+def to_latex(scores: pd.DataFrame, decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
     """A booktabs tabular of mean ± std, algorithms in rows, the best of each dataset in bold, and all that print alike.
 
     Fractions are shown in percent (see `scale`). The std is left out where a cell has one run; a cell without runs is a dash.
@@ -147,7 +145,7 @@ def to_latex(scores: "pd.DataFrame", decimals: int = 1, lower: bool = False, in_
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def pairs_to_latex(p: "pd.DataFrame", alpha: float, decimals: int | None = None, least: "pd.DataFrame | None" = None) -> str:
+def pairs_to_latex(p: pd.DataFrame, alpha: float, decimals: int | None = None, least: pd.DataFrame | None = None) -> str:
     """A booktabs tabular of the p-values [n, n], upper triangle; p < alpha in bold. `decimals`: as a paper prints them; `least` [n, n]:
     see `format_p`.
     """
@@ -168,7 +166,7 @@ def p_to_latex(p: float, alpha: float, decimals: int | None = None, least: float
     return rf"\textbf{{{text}}}" if p < alpha else text
 
 
-def pairs_to_text(p: "pd.DataFrame", alpha: float, decimals: int | None = None, least: "pd.DataFrame | None" = None) -> str:
+def pairs_to_text(p: pd.DataFrame, alpha: float, decimals: int | None = None, least: pd.DataFrame | None = None) -> str:
     """The p-values [n, n] for a terminal, upper triangle; '*' marks p < alpha. `decimals` and `least` as in `pairs_to_latex`."""
     body = []
     for place, row in enumerate(p.index[:-1]):
@@ -199,7 +197,7 @@ def format_p(p: float, decimals: int | None = None, least: float = 0.0) -> str:
     return f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
 
 
-def least(table: "pd.DataFrame", column: str) -> "pd.Series":
+def least(table: pd.DataFrame, column: str) -> pd.Series:
     """For each row of a table of tests what its p in `column` is at least, for `format_p`; 0 where p is exact or in closed form.
 
     A column NAME_least says so of NAME. An adjusted p is a bound itself where the p before adjustment is at its least.
@@ -240,22 +238,22 @@ def align(rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _grid(scores: "pd.DataFrame", column: str) -> "pd.DataFrame":
+def _grid(scores: pd.DataFrame, column: str) -> pd.DataFrame:
     grid = scores.pivot(index="algorithm", columns="dataset", values=column)
     return grid.loc[scores["algorithm"].unique(), scores["dataset"].unique()].rename_axis(index=None, columns=None)
 
 
-def _printed(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
+def _printed(scores: pd.DataFrame, decimals: int = 1) -> pd.DataFrame:
     factor = scale(scores)
     return _grid(scores, "mean").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
 
 
-def _spreads(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
+def _spreads(scores: pd.DataFrame, decimals: int = 1) -> pd.DataFrame:
     factor = scale(scores)
     return _grid(scores, "std").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
 
 
-def _best(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1):
+def _best(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1):
     """[algorithms, datasets] of bool. Compared as printed: nobody can see why one of two equal numbers is bold."""
     means, printed = matrix(scores), _printed(scores, decimals)
     for row, column in in_distribution:
@@ -266,7 +264,7 @@ def _best(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collecti
     return printed.apply(lambda column: (column == f"{best[column.name] * factor:.{decimals}f}") & means[column.name].notna())
 
 
-def _count_text(counts: "pd.Series") -> str:
+def _count_text(counts: pd.Series) -> str:
     """'10', or '9-10' where the cells of an algorithm differ."""
     low, high = int(counts.min()), int(counts.max())
     return str(low) if low == high else f"{low}-{high}"

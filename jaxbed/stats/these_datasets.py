@@ -8,17 +8,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from jaxbed.stats import tables
-from jaxbed.stats.comparisons import per_dataset, permutation
+from jaxbed.stats.comparisons import pairwise, per_dataset, permutation
 from jaxbed.stats.options import Options
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def tests(compared: "pd.DataFrame", options: Options, complete: bool) -> dict | None:
+def tests(compared: pd.DataFrame, options: Options, complete: bool) -> dict | None:
     """Results by name from the selected scores, higher is better; None where every algorithm has one run.
 
     datasets       per_dataset.test: Kruskal-Wallis on each dataset, of paired runs Friedman; p by permutation, Holm over datasets
@@ -65,7 +63,7 @@ def findings(floors: dict, alpha: float) -> list[dict]:
     return [{"code": "FEW_RUNS", "text": text}] if high else []
 
 
-def _floors(compared: "pd.DataFrame", options: Options) -> dict[str, float]:
+def _floors(compared: pd.DataFrame, options: Options) -> dict[str, float]:
     runs = compared.groupby("algorithm")["run"].nunique()
     on_datasets = [tuple(counts) for _, counts in compared.groupby(["dataset", "algorithm"])["run"].nunique().groupby("dataset")]
     families = {"datasets": on_datasets, "pairs": list(combinations(runs, 2))}
@@ -78,17 +76,7 @@ def _floors(compared: "pd.DataFrame", options: Options) -> dict[str, float]:
     return found
 
 
-def headline(pairs: "pd.DataFrame", algorithms: list[str], column: str, name: str) -> dict:
+def headline(pairs: pd.DataFrame, algorithms: list[str], column: str, name: str) -> dict:
     """The parts of an Analysis that are the test of all pairs: the table, p and what it is at least [n, n], the name of the test."""
-    least = p_matrix(pairs.assign(least=tables.least(pairs, column)), algorithms, "least")
-    return {"pairs": pairs, "p": p_matrix(pairs, algorithms, column), "p_least": least, "p_name": name}
-
-
-def p_matrix(pairs: "pd.DataFrame", algorithms: list[str], column: str = "p_holm") -> "pd.DataFrame":
-    """The p-values of a table of all pairs as [n, n], diagonal 1."""
-    import pandas as pd
-
-    p = pd.DataFrame(1.0, index=algorithms, columns=algorithms)
-    for i, j, value in pairs[["algorithm_i", "algorithm_j", column]].itertuples(index=False):
-        p.loc[i, j] = p.loc[j, i] = value
-    return p
+    least = pairwise.p_matrix(pairs.assign(least=tables.least(pairs, column)), algorithms, "least")
+    return {"pairs": pairs, "p": pairwise.p_matrix(pairs, algorithms, column), "p_least": least, "p_name": name}

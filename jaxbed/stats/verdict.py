@@ -3,14 +3,11 @@
 Nothing is computed here: all numbers are those of `analysis`.
 """
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from jaxbed.stats import tables
 from jaxbed.stats.comparisons import ranks
 from jaxbed.stats.sensitivity.power import TESTS as POWER_TESTS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST = 6  # pairs named in a sentence
 CURES = {
@@ -125,7 +122,7 @@ def _these_datasets(results: dict) -> list[str]:
     return lines + _family(claimed, alpha) if overall or claimed["smallest_p"] < alpha else lines
 
 
-def _comparisons(claimed: dict, table: "pd.DataFrame", column: str, baseline: str | None, alpha: float, where: str = "") -> list[str]:
+def _comparisons(claimed: dict, table: pd.DataFrame, column: str, baseline: str | None, alpha: float, where: str = "") -> list[str]:
     """The comparisons that are claimed; or that none is, and the smallest p of them."""
     if claimed["family"] == "baseline_comparisons":
         lines = _against(claimed, table, column, baseline, alpha, where)
@@ -176,7 +173,7 @@ def _skillings_mack(results: dict) -> list[str]:
     return [f"With the incomplete datasets too: Skillings-Mack {found['statistic']:.2f}, {p} ({_count(found['n_datasets'], 'dataset')})."]
 
 
-def _against(claimed: dict, table: "pd.DataFrame", column: str, baseline: str, alpha: float, where: str) -> list[str]:
+def _against(claimed: dict, table: pd.DataFrame, column: str, baseline: str, alpha: float, where: str) -> list[str]:
     found, family = claimed["found"], f"{_count(len(table), 'comparison')}, alpha = {alpha:g}"
     if not found:
         return [f"No algorithm differs from {baseline}{where} ({family}, smallest {_smallest(table, column)})."]
@@ -187,7 +184,7 @@ def _against(claimed: dict, table: "pd.DataFrame", column: str, baseline: str, a
     return lines
 
 
-def _all_pairs(claimed: dict, table: "pd.DataFrame", column: str, alpha: float) -> str:
+def _all_pairs(claimed: dict, table: pd.DataFrame, column: str, alpha: float) -> str:
     found, count = claimed["found"], len(table)
     if not found and count > 1:
         return f"No pair differs at alpha = {alpha:g}."
@@ -199,7 +196,7 @@ def _all_pairs(claimed: dict, table: "pd.DataFrame", column: str, alpha: float) 
     return f"Of all {count} pairs, adjusted for all, {len(found)} differ{'s' * (len(found) == 1)}: {_listed(listed)}."
 
 
-def _smallest(table: "pd.DataFrame", column: str) -> str:
+def _smallest(table: pd.DataFrame, column: str) -> str:
     place = table[column].idxmin()
     return tables.p_equals(table[column][place], tables.least(table, column)[place])
 
@@ -259,7 +256,7 @@ def _needed(results: dict) -> list[str]:
     return [f"{text}, if the estimated differences are the true ones."]
 
 
-def _is_pair(table: "pd.DataFrame", first: str, second: str) -> "pd.Series":
+def _is_pair(table: pd.DataFrame, first: str, second: str) -> pd.Series:
     i, j = table["algorithm_i"], table["algorithm_j"]
     return ((i == first) & (j == second)) | ((i == second) & (j == first))
 

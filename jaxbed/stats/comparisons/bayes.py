@@ -9,13 +9,11 @@ JMLR 2017.
 
 import math
 from itertools import combinations
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from jaxbed.stats.comparisons import ranks
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 DECIMALS = 12
 PRIOR_STRENGTH = 0.5  # weight of a pseudo-observation of difference 0
@@ -24,7 +22,7 @@ WORK = 20_000_000_000  # multiplications, some seconds: fewer draws for many alg
 CHUNK = 1_000_000  # products of two weights held at a time
 
 
-def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int | None = None, seed: int = 0) -> "pd.DataFrame":
+def signed_rank(matrix: pd.DataFrame, rope: float, draws: int | None = None, seed: int = 0) -> pd.DataFrame:
     """Every pair once: which of "i better", "equal within rope", "j better" the datasets speak for.
 
     With d_0 = 0 (weight 0.5) and the m differences d = i - j (weight 1 each) as atoms, w ~ Dirichlet(weights),
@@ -35,8 +33,6 @@ def signed_rank(matrix: "pd.DataFrame", rope: float, draws: int | None = None, s
     which that theta is largest (equal ones share); theta_i, theta_rope, theta_j: posterior means in closed form.
     `draws`: default `most_draws`. Raises ValueError for a negative rope, and what `ranks.rank` raises.
     """
-    import numpy as np
-    import pandas as pd
 
     refuse_negative(rope)
     ranks.rank(matrix)  # refuses what cannot be compared
@@ -75,9 +71,8 @@ def refuse_negative(rope: float) -> None:
         raise ValueError(f"rope {rope:g} is no region of equivalence; give 0 or a difference that does not matter, e.g. 1 point")
 
 
-def _kinds(differences: "np.ndarray", rope: float) -> "np.ndarray":
+def _kinds(differences: np.ndarray, rope: float) -> np.ndarray:
     """Differences [P, m] -> [P, 3, K]: to which of better, rope, worse a pair of atoms belongs, K = pairs of atoms, 1/2 on a boundary."""
-    import numpy as np
 
     atoms = np.hstack([np.zeros((len(differences), 1)), differences.round(DECIMALS)])
     one, other = np.triu_indices(atoms.shape[1])

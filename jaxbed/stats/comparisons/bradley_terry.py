@@ -10,13 +10,12 @@ equivalence); Neal, "MCMC using Hamiltonian dynamics", 2011.
 
 import math
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from jaxbed.stats.comparisons import bayes, ranks
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 LOCAL_ROPE = 0.4  # Wainer's; in std of the runs
 EQUIVALENT = (0.45, 0.55)  # Wainer's; of the probability that i beats j
@@ -28,50 +27,46 @@ PREDICTED = 4000  # draws for the predictive check
 class Posterior(NamedTuple):
     """Draws of `posterior`, and whether they can be relied on."""
 
-    wins: "pd.DataFrame"  # [n, n] as the model saw them, whole numbers
-    log_abilities: "pd.DataFrame"  # [draws, n], mean 0 in every draw
-    sigma: "np.ndarray"  # [draws]
+    wins: pd.DataFrame  # [n, n] as the model saw them, whole numbers
+    log_abilities: pd.DataFrame  # [draws, n], mean 0 in every draw
+    sigma: np.ndarray  # [draws]
     r_hat: float  # split; the largest of all abilities and log sigma
     effective_draws: float  # the smallest; an estimated probability p has standard error sqrt(p (1-p) / effective_draws)
 
 
-def wins(matrix: "pd.DataFrame", rope: float = 0.0, std: "pd.DataFrame | None" = None) -> "pd.DataFrame":
+def wins(matrix: pd.DataFrame, rope: float = 0.0, std: pd.DataFrame | None = None) -> pd.DataFrame:
     """[n, n]: on how many datasets the row is better than the column; a tie counts half for both. Diagonal 0.
 
     A tie is a difference of at most `rope`, in the unit of the scores. With `std` of the runs, as `matrix` and NaN for a single run, the
     region is local: at most 0.4 sqrt((std_i² + std_j²) / 2) on that dataset (Cohen's d of 0.4), and `rope` only where one is NaN.
     Raises ValueError for a negative rope, and what `ranks.rank` raises.
     """
-    import pandas as pd
 
     return pd.DataFrame(_wins(matrix, rope, std).sum(axis=0), index=matrix.index, columns=matrix.index)
 
 
-def abilities(wins: "pd.DataFrame") -> "pd.Series":
+def abilities(wins: pd.DataFrame) -> pd.Series:
     """Log-abilities with mean 0 by maximum likelihood.
 
     No finite maximum exists unless every algorithm can be reached from every other along wins; then half a win is added to every
     cell of `wins` first.
     """
-    import pandas as pd
 
     return pd.Series(_abilities(wins.to_numpy(float)), index=wins.index, name="log_ability")
 
 
 def win_probabilities(
-    matrix: "pd.DataFrame",
+    matrix: pd.DataFrame,
     rope: float = 0.0,
-    std: "pd.DataFrame | None" = None,
+    std: pd.DataFrame | None = None,
     draws: int = 1000,
     level: float = 0.95,
     seed: int = 0,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Every pair once: p, how probable it is by maximum likelihood that i beats j on a new dataset, and an interval p_low, p_high.
 
     The interval holds the middle `level` of `draws` resamples of the datasets. Ties as in `wins`, which says what is raised.
     """
-    import numpy as np
-    import pandas as pd
 
     in_order = matrix[sorted(matrix.columns, key=str)]  # a dataset meets the same draws wherever its column stands
     by_dataset = _wins(in_order, rope, std)
@@ -84,7 +79,7 @@ def win_probabilities(
     return pd.DataFrame({"algorithm_i": matrix.index[first], "algorithm_j": matrix.index[second], "p": p[0], "p_low": low, "p_high": high})
 
 
-def posterior(wins: "pd.DataFrame", chains: int = 128, warm_up: int = 60, length: int = 300, seed: int = 0) -> Posterior:
+def posterior(wins: pd.DataFrame, chains: int = 128, warm_up: int = 60, length: int = 300, seed: int = 0) -> Posterior:
     """Draws [length * chains] of Wainer's model given `wins` [n, n].
 
         sigma ~ LogNormal(0, 0.5), b_i ~ Normal(0, sigma), wins_ij ~ Binomial(games_ij, 1 / (1 + exp(b_j - b_i)))
@@ -94,8 +89,6 @@ def posterior(wins: "pd.DataFrame", chains: int = 128, warm_up: int = 60, length
     difference of two rank sums has variance m n (n+1) / 6, and m n / 2 by the model: its intervals are `too_narrow` by the root of that
     ratio. The predictive check cannot see this; the resamples of `win_probabilities` do not suffer from it.
     """
-    import numpy as np
-    import pandas as pd
 
     order = sorted(wins.index, key=str)  # the same draws for any order of rows
     whole = np.ceil(wins.loc[order, order])
@@ -109,14 +102,12 @@ def posterior(wins: "pd.DataFrame", chains: int = 128, warm_up: int = 60, length
     return Posterior(whole.loc[wins.index, wins.index], table, np.exp(log_sigma).ravel(), r_hat, effective)
 
 
-def pairs(posterior: Posterior) -> "pd.DataFrame":
+def pairs(posterior: Posterior) -> pd.DataFrame:
     """Every pair once, of P, the probability that i beats j on a new dataset: its posterior mean p and 95 % interval low, high;
 
     p_better      probability that i is the abler, P > 0.5
     p_equivalent  probability that 0.45 < P < 0.55
     """
-    import numpy as np
-    import pandas as pd
 
     rows = []
     for i, j in combinations(posterior.wins.index, 2):
@@ -126,14 +117,12 @@ def pairs(posterior: Posterior) -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=["algorithm_i", "algorithm_j", "p", "low", "high", "p_better", "p_equivalent"])
 
 
-def predictive(posterior: Posterior, seed: int = 0) -> "pd.DataFrame":
+def predictive(posterior: Posterior, seed: int = 0) -> pd.DataFrame:
     """Every pair once: would the model have given the wins it was fitted to? Datasets won by i of `games`, and as the model predicts them.
 
     wins, games; predicted: mean; low, high: interval of 90 %; inside_50, inside_90: do the wins lie in the interval of 50 %, of 90 %?
     The intervals hold whole numbers, and at least so much. If the model is right, inside_90 is true of about 90 % of the pairs or more.
     """
-    import numpy as np
-    import pandas as pd
 
     places = {name: place for place, name in enumerate(sorted(posterior.wins.index, key=str))}
     rows = []
@@ -154,7 +143,7 @@ def too_narrow(n: int) -> float:
     return math.sqrt((n + 1) / 3)
 
 
-def findings(posterior: Posterior, predicted: "pd.DataFrame") -> list[dict]:
+def findings(posterior: Posterior, predicted: pd.DataFrame) -> list[dict]:
     """Warnings NOT_CONVERGED and MISFIT, [{code, text}]; `predicted` as `predictive` gives it."""
     found = []
     if not (posterior.r_hat <= LARGEST_R_HAT and posterior.effective_draws >= FEWEST_DRAWS):
@@ -167,9 +156,8 @@ def findings(posterior: Posterior, predicted: "pd.DataFrame") -> list[dict]:
     return found
 
 
-def _wins(matrix: "pd.DataFrame", rope: float, std: "pd.DataFrame | None") -> "np.ndarray":
+def _wins(matrix: pd.DataFrame, rope: float, std: pd.DataFrame | None) -> np.ndarray:
     """[m, n, n] of 0, 1/2, 1."""
-    import numpy as np
 
     bayes.refuse_negative(rope)
     ranks.rank(matrix)
@@ -185,9 +173,8 @@ def _wins(matrix: "pd.DataFrame", rope: float, std: "pd.DataFrame | None") -> "n
     return result
 
 
-def _abilities(wins: "np.ndarray") -> "np.ndarray":
+def _abilities(wins: np.ndarray) -> np.ndarray:
     """Wins [..., n, n] -> log-abilities [..., n], by minorise-maximise: p_i <- wins of i / sum_j games_ij / (p_i + p_j)."""
-    import numpy as np
 
     n = wins.shape[-1]
     flat = wins.reshape(-1, n, n).astype(float)
@@ -209,23 +196,19 @@ def _abilities(wins: "np.ndarray") -> "np.ndarray":
     return result.reshape(wins.shape[:-1])
 
 
-def _contrasts(n: int) -> "np.ndarray":
+def _contrasts(n: int) -> np.ndarray:
     """[n, n-1]: orthonormal columns of sum 0 (Helmert). No game depends on the mean ability, so it need not be drawn."""
-    import numpy as np
 
     row, column = np.arange(n)[:, None], np.arange(1, n)
     return np.where(row < column, 1.0, np.where(row == column, -column, 0.0)) / np.sqrt(column * (column + 1.0))
 
 
-def _hamiltonian(
-    won: "np.ndarray", games: "np.ndarray", design: "np.ndarray", chains: int, warm_up: int, length: int, seed: int
-) -> "np.ndarray":
+def _hamiltonian(won: np.ndarray, games: np.ndarray, design: np.ndarray, chains: int, warm_up: int, length: int, seed: int) -> np.ndarray:
     """[length, chains, n]: draws of the n-1 contrasts of the abilities and of log sigma. design [P, n-1] makes differences of contrasts.
 
     Hamiltonian Monte Carlo, all chains at once. Given sigma the density is log-concave and near to round, so that one step size, found
     while warming up, and the scales below do; chains start from the prior.
     """
-    import numpy as np
 
     def density(x):
         """Its logarithm [chains] and gradient [chains, n]."""
@@ -268,12 +251,11 @@ def _hamiltonian(
     return np.array(kept)
 
 
-def _convergence(draws: "np.ndarray") -> tuple[float, float]:
+def _convergence(draws: np.ndarray) -> tuple[float, float]:
     """[length, chains, k] -> the largest split R-hat and the smallest effective number of draws of the k parameters.
 
     The chains are independent and many: how far their means differ tells the error of the mean of all without an autocorrelation.
     """
-    import numpy as np
 
     half = len(draws) // 2
     halves = np.concatenate([draws[:half], draws[half : 2 * half]], axis=1)
@@ -282,8 +264,7 @@ def _convergence(draws: "np.ndarray") -> tuple[float, float]:
     return float(np.sqrt(1 - 1 / half + between / within).max()), float(effective.min())
 
 
-def _logistic(x: "np.ndarray") -> "np.ndarray":
+def _logistic(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)), without overflow."""
-    import numpy as np
 
     return (1 + np.tanh(x / 2)) / 2

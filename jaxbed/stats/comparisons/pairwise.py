@@ -20,19 +20,18 @@ Benavoli et al., "Should we really use post-hoc tests based on mean-ranks?", JML
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy import stats
 
 from jaxbed.stats.comparisons import ranks
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 TESTS = ("z", "conover", "wilcoxon", "pratt", "sign")
 DIFFERENCE_DECIMALS = 12  # .80 - .78 and .62 - .60 must tie
 
 
-def pairs(matrix: "pd.DataFrame", baseline: str | None = None) -> "pd.DataFrame":
+def pairs(matrix: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     """One row for each pair, or for each algorithm i against the baseline j. Differences are i - j.
 
     algorithm_i, algorithm_j, mean_rank_i, mean_rank_j
@@ -45,9 +44,6 @@ def pairs(matrix: "pd.DataFrame", baseline: str | None = None) -> "pd.DataFrame"
 
     Raises what ranks.rank raises, and ValueError for fewer than two datasets or an unknown baseline.
     """
-    import numpy as np
-    import pandas as pd
-    from scipy import stats
 
     doubled = np.rint(2 * ranks.rank(matrix).to_numpy()).astype(int)  # whole: equal differences get equal p
     n, m = matrix.shape
@@ -72,9 +68,8 @@ def pairs(matrix: "pd.DataFrame", baseline: str | None = None) -> "pd.DataFrame"
     return frame.assign(**{f"p_{name}_holm": holm(frame[f"p_{name}"]) for name in TESTS})
 
 
-def holm(p: Sequence[float]) -> "np.ndarray":
+def holm(p: Sequence[float]) -> np.ndarray:
     """Holm's step-down adjustment of one whole family of p-values, in their order. Never adjust twice."""
-    import numpy as np
 
     p = np.asarray(p, dtype=float)
     order = np.argsort(p, kind="stable")
@@ -85,7 +80,6 @@ def holm(p: Sequence[float]) -> "np.ndarray":
 
 def wilcoxon(differences: Sequence[float], *, pratt: bool = False) -> tuple[float, float]:
     """Signed-rank statistic min(W+, W-) and its two-sided p over all 2^m signs, ties included; p = 1 if all differences are 0."""
-    import numpy as np
 
     signed = _doubled_signed_ranks(differences, pratt)
     chances = _chances(tuple(sorted(np.abs(signed).tolist())))
@@ -95,7 +89,6 @@ def wilcoxon(differences: Sequence[float], *, pratt: bool = False) -> tuple[floa
 
 def rank_biserial(differences: Sequence[float]) -> float:
     """Matched rank-biserial correlation (W+ - W-) / (W+ + W-), zeros dropped; 0 if all differences are 0."""
-    import numpy as np
 
     signed = _doubled_signed_ranks(differences, pratt=False)
     return float(signed.sum() / np.abs(signed).sum()) if len(signed) else 0.0
@@ -103,7 +96,6 @@ def rank_biserial(differences: Sequence[float]) -> float:
 
 def hodges_lehmann(differences: Sequence[float]) -> float:
     """The shift: median of (d_i + d_j) / 2 over all i <= j."""
-    import numpy as np
 
     d = np.round(np.asarray(differences, dtype=float), DIFFERENCE_DECIMALS)
     first, second = np.triu_indices(len(d))
@@ -116,7 +108,6 @@ def shift_interval(differences: Sequence[float], level: float = 0.95) -> tuple[f
     It holds the shift of symmetric differences in at least `level` of cases. NaN, NaN where so few differences cannot give the level.
     Source: Hollander and Wolfe, Nonparametric Statistical Methods, 1999, section 3.3.
     """
-    import numpy as np
 
     d = np.round(np.asarray(differences, dtype=float), DIFFERENCE_DECIMALS)
     first, second = np.triu_indices(len(d))
@@ -127,20 +118,18 @@ def shift_interval(differences: Sequence[float], level: float = 0.95) -> tuple[f
 
 def sign_test(wins: int, losses: int) -> float:
     """Exact two-sided p; ties are left out before. 1 without wins and losses."""
-    from scipy import stats
 
     return min(1.0, 2 * float(stats.binom.cdf(min(wins, losses), wins + losses, 0.5)))
 
 
 def cliffs_delta(x: Sequence[float], y: Sequence[float]) -> float:
     """P(x > y) - P(x < y) over all pairs of a run of x and a run of y, after rounding; A12 = (delta + 1) / 2 is P(x > y) + P(x = y) / 2."""
-    import numpy as np
 
     x, y = (np.asarray(values, dtype=float).round(ranks.DECIMALS) for values in (x, y))
     return float(np.sign(x[:, None] - y).mean())
 
 
-def family(names: "pd.Index", baseline: str | None) -> list[tuple[int, int]]:
+def family(names: pd.Index, baseline: str | None) -> list[tuple[int, int]]:
     """The comparisons as places (i, j) in `names`: all pairs, or each algorithm i against the baseline j. ValueError if it is unknown."""
     if baseline is None:
         return list(combinations(range(len(names)), 2))
@@ -150,10 +139,30 @@ def family(names: "pd.Index", baseline: str | None) -> list[tuple[int, int]]:
     return [(place, control) for place in range(len(names)) if place != control]
 
 
-def _conover(doubled: "np.ndarray", differences: "np.ndarray") -> "np.ndarray":
+def control(matrix: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """p [n, n] of z against the baseline with Holm's adjustment; NaN for pairs without it."""
+
+    means = ranks.mean_ranks(matrix)
+    n, m = matrix.shape
+    others = [name for name in matrix.index if name != baseline]
+    z = (means[others] - means[baseline]).abs() / np.sqrt(n * (n + 1) / (6 * m))
+    adjusted = holm(2 * stats.norm.sf(z))
+    p = pd.DataFrame(np.nan, index=matrix.index, columns=matrix.index)
+    p.loc[others, baseline] = p.loc[baseline, others] = adjusted
+    return p
+
+
+def p_matrix(pairs: pd.DataFrame, algorithms: list[str], column: str = "p_holm") -> pd.DataFrame:
+    """The p-values of a table of all pairs as [n, n], diagonal 1."""
+
+    p = pd.DataFrame(1.0, index=algorithms, columns=algorithms)
+    for i, j, value in pairs[["algorithm_i", "algorithm_j", column]].itertuples(index=False):
+        p.loc[i, j] = p.loc[j, i] = value
+    return p
+
+
+def _conover(doubled: np.ndarray, differences: np.ndarray) -> np.ndarray:
     """p from doubled ranks [n, m] and absolute differences of doubled rank sums."""
-    import numpy as np
-    from scipy import stats
 
     n, m = doubled.shape
     degrees = (n - 1) * (m - 1)
@@ -164,9 +173,8 @@ def _conover(doubled: "np.ndarray", differences: "np.ndarray") -> "np.ndarray":
 
 
 @lru_cache(maxsize=100)
-def _chances(sizes: tuple[int, ...]) -> "np.ndarray":
+def _chances(sizes: tuple[int, ...]) -> np.ndarray:
     """The chance of each sum 0, 1, ... of those of the whole numbers `sizes` that have a plus, if all signs are equally likely."""
-    import numpy as np
 
     chances = np.ones(1)
     for size in sizes:
@@ -175,9 +183,7 @@ def _chances(sizes: tuple[int, ...]) -> "np.ndarray":
     return chances
 
 
-def _doubled_signed_ranks(differences: Sequence[float], pratt: bool) -> "np.ndarray":
-    import numpy as np
-    from scipy import stats
+def _doubled_signed_ranks(differences: Sequence[float], pratt: bool) -> np.ndarray:
 
     d = np.round(np.asarray(differences, dtype=float), DIFFERENCE_DECIMALS)
     d = d if pratt else d[d != 0]

@@ -1,6 +1,6 @@
 """Do the algorithms differ on these datasets, had other runs been trained? Runs are random, datasets fixed: nothing is said of new ones.
 
-Input: `selected`, one row for each algorithm, run and dataset with a `value`, higher is better, as select.apply returns for one metric.
+Input: `selected`, one row for each algorithm, run and dataset with a `value`, higher is better, as rules.apply returns for one metric.
 n algorithms on a dataset, N runs of all of them. Rank 1 is the best run.
 
 Runs of different algorithms must be independent. If run k of all algorithms shares a start (seed, pretrained weights) the runs are paired:
@@ -12,54 +12,48 @@ Sources: Kruskal and Wallis 1952; Dunn 1964; Tomczak and Tomczak 2014 (effect si
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from jaxbed.stats.comparisons import divisions, pairwise, permutation, ranks
+import numpy as np
+import pandas as pd
+from scipy import stats
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
+from jaxbed.stats.comparisons import pairwise, permutation, ranks, run_permutations
 
 
-def test(selected: "pd.DataFrame", *, paired: bool = False, draws: int = permutation.DRAWS, seed: int = 0) -> "pd.DataFrame":
+def test(selected: pd.DataFrame, *, paired: bool = False, draws: int = permutation.DRAWS, seed: int = 0) -> pd.DataFrame:
     """One row per dataset: do the algorithms differ? Kruskal-Wallis; paired: Friedman with runs as blocks.
 
     dataset, test, n_algorithms, n_runs (N; paired: runs of each), statistic (H, chi2; tie-corrected), degrees_of_freedom, p_chi2,
     tie_correction (1 without ties), epsilon_squared H / (N-1) and eta_squared_h (H-n+1) / (N-n), or paired kendall_w,
-    p  by permutation, exact up to divisions.EXACT (paired: as permutation.test), else (hits + 1) / (draws + 1),
+    p  by permutation, exact up to run_permutations.EXACT (paired: as permutation.test), else (hits + 1) / (draws + 1),
     method, draws, standard_error of p, p_least (permutation.p_value), p_holm over the datasets.
 
     All values equal: statistic NaN, p = 1. Raises ValueError for a repeated run, one algorithm alone on a dataset, and, paired, a run that
     an algorithm lacks.
     """
-    import pandas as pd
 
     datasets = list(_datasets(selected))
     if paired:
         found = [_friedman(rows, draws, seed) for _, rows in datasets]
     else:
         facts, questions = zip(*(_kruskal(rows) for _, rows in datasets), strict=True)
-        found = [{**one, **p} for one, p in zip(facts, divisions.p_values(questions, draws, seed), strict=True)]
+        found = [{**one, **p} for one, p in zip(facts, run_permutations.p_values(questions, draws, seed), strict=True)]
     frame = pd.DataFrame([{"dataset": dataset, **one} for (dataset, _), one in zip(datasets, found, strict=True)])
     return frame.assign(p_holm=pairwise.holm(frame["p"]))
 
 
 def kruskal_p(h: float, degrees_of_freedom: int) -> float:
     """P(chi2 >= h), to check a published H; degrees_of_freedom = n - 1."""
-    from scipy import stats
 
     return float(stats.chi2.sf(h, degrees_of_freedom))
 
 
-def dunn(selected: "pd.DataFrame") -> "pd.DataFrame":
+def dunn(selected: pd.DataFrame) -> pd.DataFrame:
     """One row per dataset and pair: dataset, algorithm_i, algorithm_j, mean_rank_i, mean_rank_j (of runs), p, p_holm, p_holm_all.
 
     z = (R_i - R_j) / sqrt(V (1/r_i + 1/r_j)), r runs, V variance of all N ranks, which holds the tie correction; normal, rough for few
     runs. p_holm is adjusted over the pairs of the dataset, p_holm_all over all rows. Raises ValueError as `test`.
     """
-    import numpy as np
-    import pandas as pd
-    from scipy import stats
 
     frames = []
     for dataset, rows in _datasets(selected):
@@ -74,20 +68,18 @@ def dunn(selected: "pd.DataFrame") -> "pd.DataFrame":
     return frame.assign(p_holm_all=pairwise.holm(frame["p"]))
 
 
-def pairs(selected: "pd.DataFrame", baseline: str | None = None, *, draws: int = permutation.DRAWS, seed: int = 0) -> "pd.DataFrame":
+def pairs(selected: pd.DataFrame, baseline: str | None = None, *, draws: int = permutation.DRAWS, seed: int = 0) -> pd.DataFrame:
     """One row per pair, or per algorithm i against the baseline j, over all datasets at once; differences are i - j, positive = i better.
 
     difference    mean over datasets of (mean_i - mean_j) / s, s the std (ddof 1) over the runs of both algorithms on that dataset; 0 where
                   s = 0. Free of units. s grows with the difference, so even one far beyond the spread of runs gives about 2 at most
     cliffs_delta, a12   of `improvement`, averaged over datasets
     p             P(|difference| >= observed) when the runs of both are divided anew, a run keeping its values on all datasets, for it is
-                  one model; exact up to divisions.EXACT, else (hits + 1) / (draws + 1); method, draws, standard_error, p_least; p_holm
-                  over the rows
+                  one model; exact up to run_permutations.EXACT, else (hits + 1) / (draws + 1); method, draws, standard_error, p_least;
+                  p_holm over the rows
 
     Raises ValueError for a repeated run, a run without a value on some dataset, or an unknown baseline.
     """
-    import numpy as np
-    import pandas as pd
 
     table = _runs_by_datasets(selected)
     names = table.index.unique()
@@ -101,19 +93,18 @@ def pairs(selected: "pd.DataFrame", baseline: str | None = None, *, draws: int =
         difference, question = _two_samples(score[:first], score[first:])
         found.append({"algorithm_i": names[i], "algorithm_j": names[j], "difference": difference})
         questions.append(question)
-    found = [{**one, **p} for one, p in zip(found, divisions.p_values(questions, draws, seed), strict=True)]
+    found = [{**one, **p} for one, p in zip(found, run_permutations.p_values(questions, draws, seed), strict=True)]
     effects = improvement(selected, baseline).groupby(["algorithm_i", "algorithm_j"], as_index=False)[["cliffs_delta", "a12"]].mean()
     frame = pd.DataFrame(found).merge(effects, how="left")
     return frame.assign(p_holm=pairwise.holm(frame["p"]))
 
 
-def improvement(selected: "pd.DataFrame", baseline: str | None = None) -> "pd.DataFrame":
+def improvement(selected: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     """One row per dataset and pair, or per dataset and algorithm i against the baseline j: does a run of i beat a run of j?
 
     dataset, algorithm_i, algorithm_j, cliffs_delta = P(i > j) - P(i < j), a12 = (cliffs_delta + 1) / 2, the probability of improvement
     with half the ties. Average over datasets, never pool the runs of several: their scales differ. Raises ValueError as `test`.
     """
-    import pandas as pd
 
     found = []
     for dataset, rows in _datasets(selected):
@@ -125,13 +116,11 @@ def improvement(selected: "pd.DataFrame", baseline: str | None = None) -> "pd.Da
     return pd.DataFrame(found, columns=["dataset", "algorithm_i", "algorithm_j", "cliffs_delta", "a12"])
 
 
-def intervals(selected: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
+def intervals(selected: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     """One row per cell: algorithm, dataset, mean, std (ddof 1), n runs, low and high = mean ± t std / sqrt(n); NaN for one run.
 
     A mean ± std / sqrt(n) covers 57 % with three runs, a percentile bootstrap 75 %; this covers its level if runs are about normal.
     """
-    import numpy as np
-    from scipy import stats
 
     _refuse_repeats(selected)
     ordered = selected.sort_values("run", kind="stable")  # the same sums for any order of rows
@@ -141,8 +130,7 @@ def intervals(selected: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
     return selected[["algorithm", "dataset"]].drop_duplicates().merge(frame.reset_index(), how="left")
 
 
-def _kruskal(rows: "pd.DataFrame") -> tuple[dict, divisions.Question]:
-    import numpy as np
+def _kruskal(rows: pd.DataFrame) -> tuple[dict, run_permutations.Question]:
 
     found = _ranks_by_algorithm(rows).sort_index()
     sizes, n = np.sort(found["size"].to_numpy()), len(found)
@@ -166,11 +154,10 @@ def _kruskal(rows: "pd.DataFrame") -> tuple[dict, divisions.Question]:
         "epsilon_squared": h / (total - 1),
         "eta_squared_h": (h - n + 1) / (total - n) if total > n else float("nan"),
     }
-    return facts, divisions.Question(doubled, sizes, reached)
+    return facts, run_permutations.Question(doubled, sizes, reached)
 
 
-def _friedman(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
-    import numpy as np
+def _friedman(rows: pd.DataFrame, draws: int, seed: int) -> dict:
 
     matrix = rows.pivot(index="algorithm", columns="run", values="value")
     lost = np.argwhere(matrix.isna().to_numpy())
@@ -197,9 +184,8 @@ def _friedman(rows: "pd.DataFrame", draws: int, seed: int) -> dict:
     }
 
 
-def _two_samples(first: "np.ndarray", second: "np.ndarray") -> tuple[float, divisions.Question]:
+def _two_samples(first: np.ndarray, second: np.ndarray) -> tuple[float, run_permutations.Question]:
     """The difference of means, and whether another division of the values gives one as large, of either sign."""
-    import numpy as np
 
     difference = float(first.mean() - second.mean())
     values, sizes = np.sort(np.concatenate([first, second])), np.sort([len(first), len(second)])
@@ -207,20 +193,20 @@ def _two_samples(first: "np.ndarray", second: "np.ndarray") -> tuple[float, divi
     def reached(sums):
         return np.abs(sums[:, 0] / sizes[0] - sums[:, 1] / sizes[1]) >= abs(difference) - 1e-9
 
-    return difference, divisions.Question(values, sizes, reached)
+    return difference, run_permutations.Question(values, sizes, reached)
 
 
-def _run_ranks(rows: "pd.DataFrame") -> "pd.Series":
+def _run_ranks(rows: pd.DataFrame) -> pd.Series:
     return rows["value"].round(ranks.DECIMALS).rank(ascending=False)
 
 
-def _ranks_by_algorithm(rows: "pd.DataFrame") -> "pd.DataFrame":
+def _ranks_by_algorithm(rows: pd.DataFrame) -> pd.DataFrame:
     """Per algorithm the mean and number of its ranks, and the variance (ddof 1) of all ranks."""
     found = _run_ranks(rows)
     return found.groupby(rows["algorithm"], sort=False).agg(["mean", "size"]).assign(variance=found.var())
 
 
-def _runs_by_datasets(selected: "pd.DataFrame") -> "pd.DataFrame":
+def _runs_by_datasets(selected: pd.DataFrame) -> pd.DataFrame:
     """Rounded values, runs of all algorithms x datasets, indexed by algorithm in order of appearance."""
     _refuse_repeats(selected)
     table = selected.pivot(index=["algorithm", "run"], columns="dataset", values="value").round(ranks.DECIMALS)
@@ -234,7 +220,7 @@ def _runs_by_datasets(selected: "pd.DataFrame") -> "pd.DataFrame":
     return table.droplevel("run").loc[selected["algorithm"].unique()]
 
 
-def _datasets(selected: "pd.DataFrame") -> "Iterator[tuple[str, pd.DataFrame]]":
+def _datasets(selected: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Each dataset with its rows, of two algorithms at least, in one order of algorithms: pairs must not turn round between datasets."""
     _refuse_repeats(selected)
     place = {name: place for place, name in enumerate(selected["algorithm"].unique())}
@@ -247,7 +233,7 @@ def _datasets(selected: "pd.DataFrame") -> "Iterator[tuple[str, pd.DataFrame]]":
         yield dataset, rows
 
 
-def _refuse_repeats(selected: "pd.DataFrame") -> None:
+def _refuse_repeats(selected: pd.DataFrame) -> None:
     again = selected.duplicated(["algorithm", "run", "dataset"])
     if again.any():
         row = selected[again].iloc[0]

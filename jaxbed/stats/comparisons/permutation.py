@@ -15,13 +15,12 @@ ties); Phipson and Smyth, "Permutation p-values should never be zero", 2010.
 import math
 from collections.abc import Mapping
 from itertools import permutations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from jaxbed.stats.comparisons import ranks
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 DRAWS = 100_000
 WORK = 4_000_000  # rows of rank sums an exact test may form, 1 s: without ties n = 3 to m = 158, n = 4 to 31, n = 5 to 10, n = 6 to 5
@@ -38,12 +37,12 @@ class Permutation(NamedTuple):
     p_least: float  # no p of these is below; 0 where exact
     seed: int | None
     blocks: int  # datasets, or families of datasets
-    pairs: "pd.DataFrame"  # [n, n], diagonal 1
-    baseline: "pd.Series | None"  # [n - 1]
+    pairs: pd.DataFrame  # [n, n], diagonal 1
+    baseline: pd.Series | None  # [n - 1]
 
 
 def test(
-    matrix: "pd.DataFrame",
+    matrix: pd.DataFrame,
     *,
     baseline: str | None = None,
     families: Mapping[str, str] | None = None,
@@ -60,8 +59,6 @@ def test(
     but p_exact of ranks.friedman is known. Raises what ranks.rank raises, and ValueError for an unknown
     baseline or a dataset without a family.
     """
-    import numpy as np
-    import pandas as pd
 
     if baseline is not None and baseline not in matrix.index:
         raise ValueError(f"baseline {baseline!r}: no such algorithm; there are {', '.join(map(str, matrix.index))}")
@@ -127,27 +124,24 @@ def p_value(hits: float, arrangements: float, draws: int, exact: bool) -> dict:
     return {"p": p, "method": "monte carlo", "draws": draws, "standard_error": error, "p_least": 1 / (draws + 1)}
 
 
-def merge(states: "np.ndarray", weight: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
+def merge(states: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct rows of whole numbers >= 0 [K, n], and the sums of the weights [K] of equal ones."""
-    import numpy as np
 
     keys = np.ravel_multi_index(tuple(states.T), tuple(states.max(axis=0) + 1))
     _, first, where = np.unique(keys, return_index=True, return_inverse=True)
     return states[first], np.bincount(where, weight)
 
 
-def at_least(values: "np.ndarray", weight: "np.ndarray", observed: "np.ndarray") -> "np.ndarray":
+def at_least(values: np.ndarray, weight: np.ndarray, observed: np.ndarray) -> np.ndarray:
     """For each observed number the total weight of the values [K] not below it."""
-    import numpy as np
 
     order = np.argsort(values)
     above = np.append(weight[order][::-1].cumsum()[::-1], 0.0)
     return above[np.searchsorted(values[order], observed)]
 
 
-def _blocks(matrix: "pd.DataFrame", families: Mapping[str, str] | None) -> "np.ndarray":
+def _blocks(matrix: pd.DataFrame, families: Mapping[str, str] | None) -> np.ndarray:
     """Doubled ranks, so that midranks are whole, added up within families [blocks, n]."""
-    import numpy as np
 
     doubled = np.rint(2 * ranks.rank(matrix)).astype(np.int64).T
     if families is None:
@@ -160,12 +154,11 @@ def _blocks(matrix: "pd.DataFrame", families: Mapping[str, str] | None) -> "np.n
     return doubled.groupby([families[name] for name in matrix.columns]).sum().to_numpy()
 
 
-def _every_order(blocks: "np.ndarray") -> "tuple[np.ndarray | None, np.ndarray | None]":
+def _every_order(blocks: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Sorted rank sums [K, n] over all orders and their probabilities [K]; None, None where that takes more than WORK rows.
 
     Block by block: which algorithm holds which sum does not matter, so sorted sums that are equal are one state.
     """
-    import numpy as np
 
     n = blocks.shape[1]
     states, weight, work = blocks[:1], np.ones(1), 0
@@ -180,9 +173,8 @@ def _every_order(blocks: "np.ndarray") -> "tuple[np.ndarray | None, np.ndarray |
     return states, weight
 
 
-def _random_orders(blocks: "np.ndarray", draws: int, seed: int) -> "np.ndarray":
+def _random_orders(blocks: np.ndarray, draws: int, seed: int) -> np.ndarray:
     """Rank sums [draws, n] over random orders."""
-    import numpy as np
 
     rng = np.random.default_rng(seed)
     sums = np.zeros((draws, blocks.shape[1]), np.int64)

@@ -12,21 +12,20 @@ standard error below).
 """
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+import numpy as np
+import pandas as pd
+from scipy import stats
 
 DECIMALS = 9  # mean([.1, .2, .3]) != mean([.3, .2, .1]) in floating point, but they tie
 FEW_BLOCKS = 6  # below, no two-sided sign-type test can reach 0.05 and the approximations of p are rough
 
 
-def rank(matrix: "pd.DataFrame") -> "pd.DataFrame":
+def rank(matrix: pd.DataFrame) -> pd.DataFrame:
     """Ranks within each dataset, [n, m], 1 = best, ties averaged.
 
     Raises ValueError for fewer than two algorithms, no dataset, a repeated name, or a cell that is missing or not finite.
     """
-    import numpy as np
 
     for axis, names in (("algorithm", matrix.index), ("dataset", matrix.columns)):
         if not names.is_unique:
@@ -47,12 +46,12 @@ def rank(matrix: "pd.DataFrame") -> "pd.DataFrame":
     return matrix.astype(float).round(DECIMALS).rank(axis=0, ascending=False, method="average")
 
 
-def mean_ranks(matrix: "pd.DataFrame") -> "pd.Series":
+def mean_ranks(matrix: pd.DataFrame) -> pd.Series:
     """Mean over datasets of the rank of each algorithm; 1 = best everywhere."""
     return rank(matrix).mean(axis=1).rename("mean_rank")
 
 
-def friedman(matrix: "pd.DataFrame") -> dict:
+def friedman(matrix: pd.DataFrame) -> dict:
     """Do the algorithms differ at all? Tie-corrected Friedman test and its F form.
 
     W  = S / S_max, S = spread of the rank sums around their mean, S_max = m times the spread of all ranks given their ties
@@ -88,7 +87,6 @@ def friedman(matrix: "pd.DataFrame") -> dict:
 
 
 def _statistics(spread: float, largest: float, tie_correction: float, n: int, m: int) -> dict:
-    from scipy import stats
 
     nan = float("nan")
     degrees = {"moment": (n - 1 - 2 / m, (m - 1) * (n - 1 - 2 / m)), "iman_davenport": (n - 1, (n - 1) * (m - 1))}
@@ -117,9 +115,8 @@ def _statistics(spread: float, largest: float, tie_correction: float, n: int, m:
     }
 
 
-def _exact(ranks: "pd.DataFrame", spread: float, largest: float) -> float:
+def _exact(ranks: pd.DataFrame, spread: float, largest: float) -> float:
     """P of a spread of rank sums at least as large when every order within a dataset is equally likely; NaN where it has no closed form."""
-    from scipy import stats
 
     n, m = ranks.shape
     if m == 1:
@@ -160,7 +157,7 @@ def _warnings(result: dict, n: int, m: int) -> list[dict]:
     return [{"code": code, "text": text} for code, text in found]
 
 
-def quade(matrix: "pd.DataFrame") -> dict:
+def quade(matrix: pd.DataFrame) -> dict:
     """Do the algorithms differ at all, if datasets on which they differ more count more? Quade's test, F form, ties averaged.
 
     Q = rank of a dataset by the range of its scores, 1 = smallest, R = rank within the dataset, S = Q (R - (n+1)/2):
@@ -171,7 +168,6 @@ def quade(matrix: "pd.DataFrame") -> dict:
     algorithms F is the square of a t form of Wilcoxon's test. Degenerate as `friedman`: everything tied -> F NaN, p = 1; A = B -> F
     infinite, p = 0; one dataset -> all NaN. Raises what `rank` raises.
     """
-    from scipy import stats
 
     ranks = rank(matrix)
     n, m = ranks.shape
@@ -190,14 +186,12 @@ def quade(matrix: "pd.DataFrame") -> dict:
     return {"test": "Quade, ties averaged", "f": f, "f_degrees_of_freedom": degrees, "p": p}
 
 
-def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
+def nemenyi(matrix: pd.DataFrame) -> pd.DataFrame:
     """Which pairs differ? p-values [n, n], adjusted for all pairs, diagonal 1.
 
     p = P(Q > sqrt(2) |R_i - R_j| / sqrt(n (n+1) / (6 m))), Q the studentized range of n normal variables with infinite degrees of
     freedom, R mean ranks. From the exact distribution: old tables capped p at 0.9. Depends on which other algorithms are in the matrix.
     """
-    import numpy as np
-    import pandas as pd
 
     means = mean_ranks(matrix)
     n, m = matrix.shape
@@ -211,7 +205,6 @@ def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
 
 def critical_difference(n: int, m: int, alpha: float = 0.05) -> float:
     """The difference of mean ranks at which Nemenyi's p equals alpha: q / sqrt(2) * sqrt(n (n+1) / (6 m))."""
-    from scipy import stats
 
     return float(stats.studentized_range.ppf(1 - alpha, n, float("inf"))) / math.sqrt(2) * _standard_error(n, m)
 
@@ -226,9 +219,7 @@ def _standard_error(n: int, m: int) -> float:
     return math.sqrt(n * (n + 1) / (6 * m))
 
 
-def _tail(difference: "float | pd.Series", n: int, m: int):
-    import numpy as np
-    from scipy import stats
+def _tail(difference: float | pd.Series, n: int, m: int):
 
     q = math.sqrt(2) * np.asarray(difference) / _standard_error(n, m)
     return np.clip(stats.studentized_range.sf(q, n, float("inf")), 0.0, 1.0)  # sf is 1 - cdf: it may leave [0, 1] by a rounding error

@@ -13,17 +13,14 @@ Sources: Shaffer, "Modified sequentially rejective multiple test procedures", 19
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 LARGEST = 9  # algorithms: they have 21,147 divisions, 10 have 115,975
 
 
-def shaffer(p: Sequence[float]) -> "np.ndarray":
+def shaffer(p: Sequence[float]) -> np.ndarray:
     """Adjusted p, in their order: the running maximum of t_i p_(i)."""
-    import numpy as np
 
     p = np.asarray(p, dtype=float)
     order = np.argsort(p, kind="stable")
@@ -35,9 +32,8 @@ def shaffer(p: Sequence[float]) -> "np.ndarray":
     return adjusted
 
 
-def bergmann_hommel(p: Sequence[float]) -> "np.ndarray":
+def bergmann_hommel(p: Sequence[float]) -> np.ndarray:
     """Adjusted p, in their order: the largest |I| min p over the exhaustive sets I that hold the pair. Raises ValueError beyond LARGEST."""
-    import numpy as np
 
     p = np.asarray(p, dtype=float)
     n = _algorithms(len(p))
@@ -66,9 +62,8 @@ def _possible(n: int) -> frozenset[int]:
 
 
 @cache
-def _exhaustive(n: int) -> "np.ndarray":
+def _exhaustive(n: int) -> np.ndarray:
     """[divisions - 1, pairs]: which pairs lie within a group; without the division in which none does."""
-    import numpy as np
 
     first, second = np.transpose(list(combinations(range(n), 2)))
     groups = np.array(list(_divisions(n)))

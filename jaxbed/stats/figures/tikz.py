@@ -4,22 +4,20 @@ Source: Demšar, JMLR 2006, figure 1.
 """
 
 import math
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from jaxbed.stats import tables
-from jaxbed.stats.comparisons.groups import by_rank, levels
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxbed.stats.comparisons.cliques import by_rank, levels
 
 MOST_TICKS = 20
 WIDTH = 8.0  # cm, of the line of ranks
 
 
-def critical_difference(mean_ranks: "pd.Series", groups: list[list[str]], caption: str) -> str:
+def critical_difference(mean_ranks: pd.Series, groups: list[list[str]], caption: str) -> str:
     """A tikzpicture: algorithms on a line of mean ranks, the best to the left; a bar under the line joins each of `groups`.
 
-    `groups` as groups.cliques gives them, the best first. The caption is a comment.
+    `groups` as cliques.cliques gives them, the best first. The caption is a comment.
     """
     order, n = by_rank(mean_ranks), len(mean_ranks)
     rows, bars = math.ceil(n / 2), levels(mean_ranks, groups)

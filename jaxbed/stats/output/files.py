@@ -6,23 +6,21 @@ import math
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from jaxbed.stats import tables
-from jaxbed.stats.comparisons import paper
-from jaxbed.stats.output import headings, latex, listing
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from jaxbed.stats.analysis import Analysis
+from jaxbed.stats.analysis import Analysis
+from jaxbed.stats.comparisons import published_tables
+from jaxbed.stats.figures import drawing
+from jaxbed.stats.output import document, headings, html, latex, listing
 
 NAMES = ("stats.json", "scores.csv", "pairs.csv", "tests.csv", "columns.csv", "confusions.csv", "report.html")
 OF_TESTS = ("pairs.csv", "tests.csv", "tables/pairs.tex", "tables/mean_ranks.tex", "tables/effects.tex")
 OPTIONAL = tuple(map(Path, (*OF_TESTS, "confusions.csv")))  # left by an earlier call they would mislead
 
 
-def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
+def write(analysis: Analysis, out: str | Path, facts: dict) -> list[Path]:
     """Writes everything into `out` and returns the paths. `facts`: how it came about (command, inputs), for stats.json and the page.
 
     Nothing is in `out` before all is made. Files of tests that are not made this time are removed: they would belong to other scores.
@@ -39,10 +37,7 @@ def write(analysis: "Analysis", out: str | Path, facts: dict) -> list[Path]:
     return [out / path for path in made]
 
 
-def _make(analysis: "Analysis", out: Path, facts: dict) -> list[Path]:
-    from jaxbed.stats.figures import figures
-    from jaxbed.stats.output import document, html
-
+def _make(analysis: Analysis, out: Path, facts: dict) -> list[Path]:
     logging.getLogger(__name__).info("files")
     results = analysis.results
     (out / "tables").mkdir(parents=True, exist_ok=True)
@@ -55,7 +50,7 @@ def _make(analysis: "Analysis", out: Path, facts: dict) -> list[Path]:
         csv["tests.csv"] = found
     if analysis.p is not None:
         csv["pairs.csv"] = analysis.pairs
-        decimals = paper.DECIMALS if results["paper"] else None
+        decimals = published_tables.DECIMALS if results["paper"] else None
         latex_tables = {"pairs": tables.pairs_to_latex(analysis.p, analysis.alpha, decimals, analysis.p_least)}
         latex_tables["mean_ranks"] = latex.mean_ranks(analysis)
         latex_tables |= {"effects": latex.effects(analysis)} if results["pairs"] is not None else {}
@@ -69,15 +64,14 @@ def _make(analysis: "Analysis", out: Path, facts: dict) -> list[Path]:
     if workdirs := [file for file in facts.get("files", []) if file["what"] == "workdir"]:
         tables.to_csv(_confusions(analysis.selected, workdirs), out / "confusions.csv")
         written.append(out / "confusions.csv")
-    drawn = figures.draw(out, analysis)
+    drawn = drawing.draw(out, analysis)
     written += [path for figure in drawn for path in figure.files]
     _write_text(out / "report.html", html.page(document.build(analysis, drawn, facts)))
     return [*written, out / "report.html"]
 
 
-def _confusions(selected: "pd.DataFrame", workdirs: list[dict]) -> "pd.DataFrame":
+def _confusions(selected: pd.DataFrame, workdirs: list[dict]) -> pd.DataFrame:
     """metrics.confusions of each workdir's own runs, by the names that they have here. `workdirs`: as inputs.read tells of them."""
-    import pandas as pd
 
     from jaxbed.evaluation import metrics
 

@@ -3,12 +3,10 @@
 In tables of pairs the first algorithm is `algorithm_i`, the second `algorithm_j`; differences are first minus second.
 """
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from jaxbed.stats import tables
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxbed.stats.output.html import Cell
 
 WORDS = {
     "algorithm_i": "first",
@@ -135,20 +133,16 @@ def word(name: str) -> str:
     return WORDS.get(name, name.replace("_", " "))
 
 
-def key(files: "dict[str, pd.DataFrame]") -> "pd.DataFrame":
+def key(files: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """file, column, meaning of the columns of CSV files."""
-    import pandas as pd
 
     return pd.DataFrame(
         [(file, name, word(name)) for file, names in files.items() for name in names], columns=["file", "column", "meaning"]
     )
 
 
-def present(table: "pd.DataFrame", alpha: float) -> "pd.DataFrame":
+def present(table: pd.DataFrame, alpha: float) -> pd.DataFrame:
     """A table for the page: heads in words, one column for a pair; p < alpha in bold; p and shares of draws not beyond their resolution."""
-    import pandas as pd
-
-    from jaxbed.stats.output.html import Cell
 
     shown = {}
     for name in table:

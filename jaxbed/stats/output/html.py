@@ -7,14 +7,13 @@ import math
 import re
 from collections.abc import Sequence
 from html import escape, unescape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from jaxbed.stats import tables
-from jaxbed.stats.figures.figures import Figure
+from jaxbed.stats.figures.drawing import Figure
 from jaxbed.stats.output import html_style
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KEY = {
     "best": "bold: best of its column",
@@ -41,9 +40,9 @@ class Section(NamedTuple):
 
     title: str
     text: list[str]
-    tables: "list[tuple[str, pd.DataFrame]]"
+    tables: list[tuple[str, pd.DataFrame]]
     figures: list[Figure]
-    folded: "Sequence[tuple[str, pd.DataFrame]]" = ()
+    folded: Sequence[tuple[str, pd.DataFrame]] = ()
 
 
 class Document(NamedTuple):
@@ -82,12 +81,11 @@ def page(document: Document) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def table(caption: str, frame: "pd.DataFrame") -> str:
+def table(caption: str, frame: pd.DataFrame) -> str:
     """A frame as a table; its index, if it has names, is the first column. Cells: numbers, texts, `Cell`s, None or NaN for missing.
 
     A column is one of numbers, set to the right and sorted as such, if every text in it begins with a number ("63.2 ± 0.2", "<1e-12").
     """
-    import pandas as pd
 
     if not isinstance(frame.index, pd.RangeIndex):
         frame = frame.reset_index(names=frame.index.name or "")

@@ -1,19 +1,15 @@
 """Mean ranks and effect sizes as LaTeX tables (booktabs), the caption as a comment before them."""
 
-from typing import TYPE_CHECKING
-
 from jaxbed.stats import tables
-from jaxbed.stats.comparisons import groups
-
-if TYPE_CHECKING:
-    from jaxbed.stats.analysis import Analysis
+from jaxbed.stats.analysis import Analysis
+from jaxbed.stats.comparisons import cliques
 
 
-def mean_ranks(analysis: "Analysis") -> str:
+def mean_ranks(analysis: Analysis) -> str:
     """Algorithm, mean rank, its interval over resampled runs where there is one, letters; the best first and in bold."""
     means, results = analysis.mean_ranks, analysis.results
-    letters = groups.letters(means, analysis.p, analysis.alpha)
-    heads, columns = ["Algorithm", "Mean rank"], {name: [f"{means[name]:.2f}"] for name in groups.by_rank(means)}
+    letters = cliques.letters(means, analysis.p, analysis.alpha)
+    heads, columns = ["Algorithm", "Mean rank"], {name: [f"{means[name]:.2f}"] for name in cliques.by_rank(means)}
     caption = f"Mean ranks over {len(results['datasets'])} datasets, 1 = best."
     if analysis.stability is not None:
         heads.append(r"95\,\% over runs")
@@ -32,7 +28,7 @@ def mean_ranks(analysis: "Analysis") -> str:
     return _tabular(caption, heads, [[tables.escape(name), *cells] for name, cells in columns.items()])
 
 
-def effects(analysis: "Analysis") -> str:
+def effects(analysis: Analysis) -> str:
     """A row per comparison with the baseline, else per pair: difference of ranks, shift with its interval, rank-biserial, wins, p."""
     results, factor = analysis.results, tables.scale(analysis.scores)
     against = results["baseline_comparisons"]

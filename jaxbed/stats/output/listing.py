@@ -1,10 +1,8 @@
 """Every test of an analysis as one row, for tests.csv. Nothing is computed here."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 COLUMNS = (
     "question", "test", "scope", "dataset", "algorithm_i", "algorithm_j", "statistic", "p", "p_least", "adjustment", "n", "unit", "method",
@@ -29,12 +27,11 @@ OF_PAIRS = {  # column of a table of pairs -> test, adjustment
 EXACT = ("Wilcoxon", "Wilcoxon with Pratt's zeros", "sign test")
 
 
-def tests(results: dict) -> "pd.DataFrame":
+def tests(results: dict) -> pd.DataFrame:
     """One row per test or comparison: the COLUMNS. Empty where they do not apply; columns.csv says what each means.
 
     n counts the blocks or runs that `unit` names; `claimed`: the verdict makes this claim.
     """
-    import pandas as pd
 
     table = pd.DataFrame([*_other_datasets(results), *_these_datasets(results)], columns=COLUMNS)
     return table.astype({"n": "Int64"})

@@ -2,20 +2,18 @@
 
 import shlex
 import textwrap
-from typing import TYPE_CHECKING
 
 from jaxbed.stats import tables
-from jaxbed.stats.comparisons import paper, ranks
-
-if TYPE_CHECKING:
-    from jaxbed.stats.analysis import Analysis
+from jaxbed.stats.analysis import Analysis
+from jaxbed.stats.comparisons import published_tables, ranks
+from jaxbed.stats.options import Options
 
 WIDTH = 100
 FLAGS = ("lower", "paired")  # options without a value
 MOST = 3  # findings printed of one warning code
 
 
-def to_text(analysis: "Analysis") -> str:
+def to_text(analysis: Analysis) -> str:
     """Verdict, score table, tests, warnings. With one algorithm there is no verdict, and the table comes first."""
     results = analysis.results
     verdict = "\n".join(_wrap(line) for line in results["verdict"])
@@ -26,7 +24,7 @@ def to_text(analysis: "Analysis") -> str:
     return "\n\n".join(parts)
 
 
-def score_text(analysis: "Analysis") -> list[str]:
+def score_text(analysis: Analysis) -> list[str]:
     results, scores = analysis.results, analysis.scores
     unit = "in percent" if tables.scale(scores) == 100 else "as given"
     best = "lowest of the dataset, lower is better" if results["lower_is_better"] else "best of the dataset"
@@ -39,7 +37,7 @@ def score_text(analysis: "Analysis") -> list[str]:
     return [*parts, "Epoch selection: " + results["selection"]["text"]]
 
 
-def tests_text(analysis: "Analysis") -> list[str]:
+def tests_text(analysis: Analysis) -> list[str]:
     """The tests in a few lines; [] where none was made."""
     results, parts = analysis.results, []
     if results["question"] == "these-datasets" and results["these_datasets"]:
@@ -53,7 +51,9 @@ def tests_text(analysis: "Analysis") -> list[str]:
         ranked = "Mean ranks (1 = best): " + ", ".join(f"{name} {value:.2f}" for name, value in order)
         parts.append(f"{_wrap(friedman_text(results['friedman']))}\n{_wrap(ranked)}")
     if analysis.p is not None:
-        printed = tables.pairs_to_text(analysis.p, analysis.alpha, paper.DECIMALS if results["paper"] else None, analysis.p_least)
+        printed = tables.pairs_to_text(
+            analysis.p, analysis.alpha, published_tables.DECIMALS if results["paper"] else None, analysis.p_least
+        )
         parts.append(f"p of pairs ({analysis.p_name}); * p < {analysis.alpha:g}\n{printed}")
     return parts
 
@@ -88,8 +88,6 @@ def warnings_text(warnings: list[dict]) -> str:
 
 def command(facts: dict, options: dict) -> str:
     """The call that gives these results again, less --out."""
-    from jaxbed.stats.options import Options
-
     named = [(name, facts[name]) for name in ("roles", "table", "last_scores") if name in facts]
     named += [(name, text) for name in ("columns", "rename") for text in facts.get(name, [])]
     named += [("exclude", runs) for runs in options["exclude"]]
@@ -99,20 +97,6 @@ def command(facts: dict, options: dict) -> str:
     words = ["jaxbed", "stats", *facts["input"], *(f"--{name}" for name in FLAGS if options[name])]
     words += [word for name, value in named for word in (f"--{name.replace('_', '-')}", str(value))]
     return shlex.join(words)
-
-
-def versions() -> dict[str, str]:
-    """Of what the numbers depend on."""
-    import platform
-
-    import numpy as np
-    import pandas as pd
-    import scipy
-
-    import jaxbed
-
-    found = {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__, "pandas": pd.__version__}
-    return {"jaxbed": getattr(jaxbed, "__version__", "unknown"), **found}
 
 
 def _wrap(text: str, indent: str = "") -> str:

@@ -3,13 +3,11 @@
 import itertools
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from jaxbed.stats import names
 from jaxbed.stats.reading import delimited, numbers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SYNONYMS = {
     "algorithm": ("method", "model", "algo"),
@@ -49,7 +47,7 @@ def parse(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def tidy(frame: "pd.DataFrame", asked: dict[str, str], source: str) -> "pd.DataFrame":
+def tidy(frame: pd.DataFrame, asked: dict[str, str], source: str) -> pd.DataFrame:
     """A file's columns by the names of `records`, wide tables made long; those that are not used in `attrs["unused"]`.
 
     `attrs`: `headers` {name: the file's own name}, `notes`, `separator`. Accuracies of group 'aligned' or 'conflicting' become metrics of
@@ -119,7 +117,7 @@ def _refuse_missing(chosen: dict[str, str], given: Sequence[str], comment: str, 
         )
 
 
-def _with_groups(metric: "pd.Series", group: "pd.Series") -> "pd.Series":
+def _with_groups(metric: pd.Series, group: pd.Series) -> pd.Series:
     group = group.fillna("").astype(str).str.strip()
     named = group.where(group.isin(GROUPS), "accuracy:" + group)
     return metric.where((group == "") | (metric != "accuracy"), named)
@@ -139,9 +137,8 @@ def _wide(chosen: dict[str, str], header: Sequence[str]) -> str:
     return others[first] if first in others and plain and scores and not other_table else ""
 
 
-def _long(frame: "pd.DataFrame", chosen: dict[str, str], across: str, source: str, notes: list[str], separator: str) -> "pd.DataFrame":
+def _long(frame: pd.DataFrame, chosen: dict[str, str], across: str, source: str, notes: list[str], separator: str) -> pd.DataFrame:
     """A wide table with one row for each score, which is run 1 unless a column says which; cells without a score are left out."""
-    import pandas as pd
 
     (down,) = {"algorithm", "dataset"} - {across}
     summaries, scores = {names.key(name) for name in SUMMARIES}, [name for name in frame.columns if name not in chosen.values()]

@@ -16,12 +16,11 @@ import shlex
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
+
+import pandas as pd
 
 from jaxbed.stats import names
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SEPARATORS = ",;\t|"  # of equal ones the first
 LONGEST_LINE = 10_000_000  # characters; a small file that was packed may be unpacked to one that fills the memory
@@ -44,7 +43,7 @@ FOREIGN = {  # what else files begin with
 }
 
 
-def read(path: Path) -> "pd.DataFrame":
+def read(path: Path) -> pd.DataFrame:
     """All cells as text, indexed by line; equal texts are kept once, so that a million rows take 0.4 GB.
 
     Rows and trailing columns that are empty are left out. `attrs`: `separator`, `comments` (lines that were skipped), `comment` (the last
@@ -53,7 +52,6 @@ def read(path: Path) -> "pd.DataFrame":
     Raises ValueError, with the cure, for anything else than such a file: other encodings and formats, rows of another length, repeated
     names, cells without a name.
     """
-    import pandas as pd
 
     comments: dict[int, str] = {}
     try:

@@ -5,25 +5,22 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from jaxbed.stats import names
 from jaxbed.stats.reading import columns, records
 from jaxbed.stats.reading import roles as role_file
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from jaxbed.stats.output.html import Section
-
 
 class Inputs(NamedTuple):
     """`roles`, `table`, `last`: as analysis.analyse takes them. `files`: of each input what `identity` tells."""
 
-    frame: "pd.DataFrame"
-    roles: "pd.DataFrame | None"
-    table: "pd.DataFrame | None"
-    last: "pd.DataFrame | None"
+    frame: pd.DataFrame
+    roles: pd.DataFrame | None
+    table: pd.DataFrame | None
+    last: pd.DataFrame | None
     files: list[dict]
 
 
@@ -56,7 +53,7 @@ def read(asked: argparse.Namespace) -> Inputs:
     return Inputs(frame, roles, table, records.join(last) if last else None, files)
 
 
-def _known(parts: list, roles: "pd.DataFrame | None", table: "pd.DataFrame | None", asked: argparse.Namespace) -> Iterator[tuple]:
+def _known(parts: list, roles: pd.DataFrame | None, table: pd.DataFrame | None, asked: argparse.Namespace) -> Iterator[tuple]:
     """(kind, name, source) of all names, those of the scores first."""
     for part in parts:
         yield from ((kind, name, str(part.path)) for kind in names.KINDS for name in part.frame[kind].unique())
@@ -113,32 +110,6 @@ def identity(path: Path, what: str) -> dict:
     log = next((folder / "log.jsonl" for folder in (path, *above) if (folder / "log.jsonl").is_file()), None)
     sha256 = _sha256(config) if config.is_file() else None
     return {"path": str(path), "what": what, "sha256": sha256, "code": _code(log) if log else []}
-
-
-def section(files: list[dict]) -> "Section":
-    """The inputs as a part of the report."""
-    import pandas as pd
-
-    from jaxbed.stats.output import html
-
-    rows = [
-        {
-            "input": file["path"],
-            "what": file["what"] + (" (config.json)" if file["what"] == "workdir" else ""),
-            "SHA-256": file["sha256"],
-            "code": "; ".join(_words(code) for code in file.get("code", [])) or None,
-        }
-        for file in files
-    ]
-    text = "The files that were read. For a workdir: the SHA-256 of its config.json, and the code versions that its log records."
-    return html.Section("Inputs", [text], [("Inputs", pd.DataFrame(rows))], [])
-
-
-def _words(code: dict) -> str:
-    versions = code["versions"] or {}
-    return f"commit {code['commit'] or 'not recorded'}, source {code['source']}, " + ", ".join(
-        f"{name} {versions[name]}" for name in ("jaxbed", "jax") if name in versions
-    )
 
 
 def _code(log: Path) -> list[dict]:

@@ -2,12 +2,11 @@
 
 import math
 import re
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from jaxbed.stats import names
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MISSING = ("", "nan", "none", "<na>", "na", "n/a", "null", "-", "–", "—")
 COUNTS = ("run", "epoch", "n_correct", "n_total", "size")
@@ -16,7 +15,7 @@ SPREAD = re.compile(r"\s*(?:±|\+/-|\+-|\\pm)\s*")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 
 
-def read(given: "pd.Series", name: str, source: str, notes: list[str], label: str = "", separator: str = ",") -> "pd.Series":
+def read(given: pd.Series, name: str, source: str, notes: list[str], label: str = "", separator: str = ",") -> pd.Series:
     """float64; missing values, as texts MISSING, are NaN. `notes` gets what was left out of the texts or taken for granted.
 
     name       of the column in records; counts (COUNTS) have no percent signs, spreads or thousands
@@ -25,8 +24,6 @@ def read(given: "pd.Series", name: str, source: str, notes: list[str], label: st
 
     Raises ValueError, with the line, for any other text, and for a column whose numbers could be read in two ways.
     """
-    import numpy as np
-    import pandas as pd
 
     if pd.api.types.is_numeric_dtype(given.dtype):
         return given.astype("float64")

@@ -18,13 +18,12 @@ One row is one number: what `metric` was measured for one `run` (seed) of one `a
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from jaxbed.stats import names
-from jaxbed.stats.reading import columns, delimited, numbers, trained_on
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxbed.stats.reading import columns, delimited, numbers, workdirs
 
 COLUMNS = ("algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status", "family")
 TEXTS = ("algorithm", "dataset", "metric", "role", "status", "family")
@@ -39,11 +38,11 @@ class Part(NamedTuple):
     """What one path gave."""
 
     path: Path
-    frame: "pd.DataFrame"  # checked; attrs: unused, notes
-    source: dict | None  # of a workdir, as trained_on.read gives it
+    frame: pd.DataFrame  # checked; attrs: unused, notes
+    source: dict | None  # of a workdir, as workdirs.read gives it
 
 
-def load(paths: Sequence[str | Path]) -> "pd.DataFrame":
+def load(paths: Sequence[str | Path]) -> pd.DataFrame:
     """Reads workdirs and score files into one frame with the columns COLUMNS, in the order given: `join` of `read` of each."""
     return join([read(path) for path in paths])
 
@@ -58,7 +57,7 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
     path = Path(path)
     if path.is_dir():
         try:
-            frame, source = trained_on.read(path)
+            frame, source = workdirs.read(path)
         except FileNotFoundError:
             _refuse_no_workdir(path)
             raise
@@ -84,13 +83,12 @@ def _refuse_no_workdir(path: Path) -> None:
         raise FileNotFoundError(f"{path} is no workdir (config.json is missing): {cure}")
 
 
-def join(parts: Sequence[Part]) -> "pd.DataFrame":
+def join(parts: Sequence[Part]) -> pd.DataFrame:
     """One frame of all parts. `attrs`: `unused_columns` and `notes` to report, `sources` of the workdirs.
 
     Raises ValueError, with the cure, for one row found in two parts, two workdirs with the same run of the same algorithm or with other
     settings of one algorithm, and names that differ only in case, spaces or the like.
     """
-    import pandas as pd
 
     if not parts:
         raise ValueError("no scores given; name at least one workdir or one file with the columns algorithm,run,dataset,accuracy")
@@ -104,7 +102,7 @@ def join(parts: Sequence[Part]) -> "pd.DataFrame":
                     f"Drop one of the two paths, give this one another name with --rename, or train with another name or other seeds"
                 )
             owner[pair] = source["path"]
-    trained_on.refuse_other_settings(sources)
+    workdirs.refuse_other_settings(sources)
     for kind in ("algorithm", "dataset", "metric", "family"):
         names.refuse_alike(kind, ((name, str(part.path)) for part in parts for name in part.frame[kind].unique()))
     joined = pd.concat([part.frame for part in parts], ignore_index=True)
@@ -116,8 +114,7 @@ def join(parts: Sequence[Part]) -> "pd.DataFrame":
     return joined
 
 
-def _read_parquet(path: Path) -> "pd.DataFrame":
-    import pandas as pd
+def _read_parquet(path: Path) -> pd.DataFrame:
 
     try:
         return pd.read_parquet(path).rename(columns=str)
@@ -127,14 +124,13 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
         raise ValueError(f"{path}: not readable as Parquet ({names.cut(error)}); copy it again, or save the scores as CSV") from error
 
 
-def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
+def check(frame: pd.DataFrame, source: str) -> pd.DataFrame:
     """The frame with the columns COLUMNS and their types, optional columns filled in; `source` names it in messages.
 
     Raises ValueError for a missing column, an empty name, a run that is no whole number below 2^53, an impossible epoch or count, a dataset
     named algorithm, a value that is no number or not finite although its status is 'ok', an unknown role or status, a repeated row, one
     dataset in two roles or families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
     """
-    import pandas as pd
 
     required = ["algorithm", "run", "dataset", "metric", "value"]
     missing = [name for name in required if name not in frame.columns]
@@ -198,7 +194,7 @@ def check(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     return out
 
 
-def read_table(path: str | Path) -> "pd.DataFrame":
+def read_table(path: str | Path) -> pd.DataFrame:
     """A printed table, CSV: algorithm, dataset, mean and, where known, std. Raises ValueError for a missing column or no number."""
     table = delimited.read(Path(path))
     wanted = ("algorithm", "dataset", "mean", "std")
@@ -214,9 +210,8 @@ def read_table(path: str | Path) -> "pd.DataFrame":
     return table.reset_index(drop=True)
 
 
-def _names(given: "pd.Series", name: str, source: str) -> "pd.Series":
+def _names(given: pd.Series, name: str, source: str) -> pd.Series:
     """Names as `names.clean` makes them, empty where one is missing. ValueError for one that no table can show."""
-    import pandas as pd
 
     places, texts = pd.factorize(given)
     cleaned = [names.clean(str(text)) for text in texts]
@@ -226,7 +221,7 @@ def _names(given: "pd.Series", name: str, source: str) -> "pd.Series":
     return pd.Series([*cleaned, ""], dtype="str").take(places).set_axis(given.index)
 
 
-def _refuse_duplicates(frame: "pd.DataFrame", source: str) -> None:
+def _refuse_duplicates(frame: pd.DataFrame, source: str) -> None:
     again = frame.duplicated(KEY)
     if again.any():
         row = frame[again].iloc[0]
@@ -247,7 +242,7 @@ def _refuse_duplicates(frame: "pd.DataFrame", source: str) -> None:
         raise ValueError(f"{source}: dataset {families.idxmax()!r} is in {families.max()} families; a dataset belongs to one")
 
 
-def _refuse_mixed_epochs(frame: "pd.DataFrame", source: str) -> None:
+def _refuse_mixed_epochs(frame: pd.DataFrame, source: str) -> None:
     kinds = frame["epoch"].isna().groupby([frame["algorithm"], frame["run"]], sort=False).nunique()
     if (kinds > 1).any():
         algorithm, run = kinds[kinds > 1].index[0]
@@ -256,12 +251,12 @@ def _refuse_mixed_epochs(frame: "pd.DataFrame", source: str) -> None:
         )
 
 
-def _first(mask: "pd.Series") -> str:
+def _first(mask: pd.Series) -> str:
     """'line 3', or 'row 2', where the mask is first true."""
     return f"{mask.index.name} {mask.index[mask.to_numpy().argmax()]}"
 
 
-def exclude(frame: "pd.DataFrame", texts: Sequence[str]) -> "tuple[pd.DataFrame, list[dict]]":
+def exclude(frame: pd.DataFrame, texts: Sequence[str]) -> tuple[pd.DataFrame, list[dict]]:
     """The records without some runs; each text is 'ALGORITHM:RUN,RUN', or 'ALGORITHM' for all of its runs.
 
     Returns the records and what was left out, [{algorithm, runs}]. Raises ValueError for an algorithm or a run that is not there.
@@ -292,7 +287,7 @@ def exclude(frame: "pd.DataFrame", texts: Sequence[str]) -> "tuple[pd.DataFrame,
     return frame, left_out
 
 
-def metric(frame: "pd.DataFrame", asked: str) -> str:
+def metric(frame: pd.DataFrame, asked: str) -> str:
     """The metric of the records that is meant. Raises ValueError where none is."""
     known = sorted(frame["metric"].unique())
     found = names.find(asked, known)

@@ -14,24 +14,20 @@ chance      the score of guessing, in the unit of the scores, for --missing floo
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from jaxbed.stats import names
-from jaxbed.stats.reading import delimited, numbers
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxbed.stats.reading import delimited, numbers, records
 
 COLUMNS = ("dataset", "role", "family", "size", "trained_on", "chance")
 
 
-def read(path: str | Path) -> "pd.DataFrame":
+def read(path: str | Path) -> pd.DataFrame:
     """The file as columns COLUMNS, text or NaN, size and chance numbers; others in `attrs["unused_columns"]`.
 
     Raises ValueError for a missing or repeated dataset, no other column, an unknown role, or a size or chance that is no number.
     """
-    from jaxbed.stats.reading import records
-
     raw = delimited.read(Path(path))
     raw = raw.rename(columns={own: name for name in COLUMNS if (own := names.find(name, raw.columns))})
     known = [name for name in COLUMNS if name in raw.columns]
@@ -51,7 +47,7 @@ def read(path: str | Path) -> "pd.DataFrame":
     return text.reset_index(drop=True)
 
 
-def apply(frame: "pd.DataFrame", roles: "pd.DataFrame") -> "pd.DataFrame":
+def apply(frame: pd.DataFrame, roles: pd.DataFrame) -> pd.DataFrame:
     """The records with the roles and families of the file, and its sizes as n_total of accuracies that lack it."""
     about = roles.set_index("dataset")
 
@@ -64,7 +60,7 @@ def apply(frame: "pd.DataFrame", roles: "pd.DataFrame") -> "pd.DataFrame":
     return frame.assign(role=of("role", frame["role"]), family=of("family", frame["family"]), n_total=sizes)
 
 
-def training_data(roles: "pd.DataFrame", algorithms: Iterable[str]) -> dict[str, list[str]]:
+def training_data(roles: pd.DataFrame, algorithms: Iterable[str]) -> dict[str, list[str]]:
     """The datasets that each algorithm was trained on. The file may name algorithms that are not compared here; see `unknown`."""
     found = {name: [] for name in algorithms}
     for dataset, text in roles[["dataset", "trained_on"]].dropna().itertuples(index=False):
@@ -75,12 +71,12 @@ def training_data(roles: "pd.DataFrame", algorithms: Iterable[str]) -> dict[str,
     return found
 
 
-def algorithms(roles: "pd.DataFrame") -> list[str]:
+def algorithms(roles: pd.DataFrame) -> list[str]:
     """The algorithms that the file names, each once."""
     return list(dict.fromkeys(name for text in roles["trained_on"].dropna() for name in _parse(text)[1]))
 
 
-def renamed(roles: "pd.DataFrame", algorithms: Mapping[str, str], datasets: Mapping[str, str]) -> "pd.DataFrame":
+def renamed(roles: pd.DataFrame, algorithms: Mapping[str, str], datasets: Mapping[str, str]) -> pd.DataFrame:
     """With the new names of {old: new}. Raises ValueError where two datasets get one name."""
     found = roles.assign(dataset=roles["dataset"].replace(datasets))
     if not found["dataset"].is_unique:
@@ -99,12 +95,12 @@ def renamed(roles: "pd.DataFrame", algorithms: Mapping[str, str], datasets: Mapp
     return found
 
 
-def unknown(roles: "pd.DataFrame", frame: "pd.DataFrame") -> list[str]:
+def unknown(roles: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     """Datasets and algorithms of the file that the scores do not have: misspelt, or not compared here."""
     return sorted(set(roles["dataset"]) - set(frame["dataset"])) + sorted(set(algorithms(roles)) - set(frame["algorithm"]))
 
 
-def families(frame: "pd.DataFrame", datasets: Iterable[str]) -> dict[str, str]:
+def families(frame: pd.DataFrame, datasets: Iterable[str]) -> dict[str, str]:
     """The family of each dataset; {} where every one stands alone."""
     family = frame.drop_duplicates("dataset").set_index("dataset")["family"]
     found = {name: family[name] for name in datasets}

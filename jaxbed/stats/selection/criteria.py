@@ -10,22 +10,19 @@ the best of 100 equal epochs shows 0.91 where 0.655 is true. So there are a smoo
 Sources: BiasBed (arXiv 2022), section 4.1 and its released code; "Improving evaluation of debiasing", AC score; Wilson 1927.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 RUN = ["algorithm", "run"]
 DECIMALS = 9  # means of the same numbers in another order differ near 1e-16; scores closer than 1e-9 are ties
 WILSON_Z = 1.959964  # 95 %, two-sided
 
 
-def best_val(frame: "pd.DataFrame") -> "pd.DataFrame":
+def best_val(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracy on the validation split."""
     return _scored(validation(frame, "accuracy", "best_val"))
 
 
-def ac_score(frame: "pd.DataFrame") -> "pd.DataFrame":
+def ac_score(frame: pd.DataFrame) -> pd.DataFrame:
     """Harmonic mean 2ac / (a + c) on the validation split, 0 where both are 0: metric 'ac_score', or from 'aligned' and 'conflicting'.
 
     Among equal scores the higher `aligned` counts, where it was recorded.
@@ -41,28 +38,28 @@ def ac_score(frame: "pd.DataFrame") -> "pd.DataFrame":
     return _scored(val, val["second"].fillna(float("-inf")))
 
 
-def ac_smooth(frame: "pd.DataFrame", window: int) -> "pd.DataFrame":
+def ac_smooth(frame: pd.DataFrame, window: int) -> pd.DataFrame:
     """`ac_score` averaged over `window` evaluated epochs around each one, fewer at the ends."""
     rows = ac_score(frame).sort_values([*RUN, "epoch"], ignore_index=True)
     smooth = rows.groupby(RUN)["score"].rolling(window, center=True, min_periods=1).mean().reset_index(drop=True)
     return _scored(rows.assign(value=smooth))
 
 
-def ac_lower(frame: "pd.DataFrame") -> "pd.DataFrame":
+def ac_lower(frame: pd.DataFrame) -> pd.DataFrame:
     """Harmonic mean of the lower ends of Wilson's 95 % intervals of a and c: an epoch lucky on few images does not win. Needs n_total."""
     groups = _groups(frame, "ac_lower", counts=True)
     low = [wilson_lower(groups[name], groups[f"n_{name}"]) for name in ("aligned", "conflicting")]
     return _scored(groups.assign(value=_harmonic(*low)))
 
 
-def avg_acc(frame: "pd.DataFrame") -> "pd.DataFrame":
+def avg_acc(frame: pd.DataFrame) -> pd.DataFrame:
     """(right aligned + right conflicting) / (all aligned + all conflicting): follows the larger group. Needs n_total."""
     groups = _groups(frame, "avg_acc", counts=True)
     right = groups["aligned"] * groups["n_aligned"] + groups["conflicting"] * groups["n_conflicting"]
     return _scored(groups.assign(value=right / (groups["n_aligned"] + groups["n_conflicting"])))
 
 
-def worst_group(frame: "pd.DataFrame") -> "pd.DataFrame":
+def worst_group(frame: pd.DataFrame) -> pd.DataFrame:
     """Lowest accuracy of a group on the validation split: metric 'worst_group', or the lowest of the groups recorded. Often tied."""
     good = with_epochs(frame)
     val = good[good["role"] == "val"]
@@ -76,13 +73,12 @@ def worst_group(frame: "pd.DataFrame") -> "pd.DataFrame":
     return _scored(groups.groupby([*RUN, "epoch"], as_index=False)["value"].min())
 
 
-def oracle(frame: "pd.DataFrame") -> "pd.DataFrame":
+def oracle(frame: pd.DataFrame) -> pd.DataFrame:
     """CHERRY-PICKED: minus the mean rank of the epoch over the test datasets of the run, looked up in the test accuracy itself.
 
     -1 = best epoch on every dataset. Only epochs at which all test datasets of the run were measured count. It bounds what epoch
     selection could have gained; it grows with the number of epochs and no test is valid on it.
     """
-    import pandas as pd
 
     good = with_epochs(frame)
     good = good[(good["role"] != "val") & (good["metric"] == "accuracy")]
@@ -100,19 +96,19 @@ def oracle(frame: "pd.DataFrame") -> "pd.DataFrame":
     return _scored(pd.concat(rows, ignore_index=True))
 
 
-def oracle_per_dataset(frame: "pd.DataFrame") -> "pd.DataFrame":
+def oracle_per_dataset(frame: pd.DataFrame) -> pd.DataFrame:
     """CHERRY-PICKED, more so: accuracy on each dataset, one row per dataset, as the released code of BiasBed does."""
     good = with_epochs(frame)
     return _scored(good[good["metric"] == "accuracy"], keys=[*RUN, "dataset"])
 
 
-def wilson_lower(share: "pd.Series", total: "pd.Series") -> "pd.Series":
+def wilson_lower(share: pd.Series, total: pd.Series) -> pd.Series:
     """Lower end of Wilson's 95 % interval of a share of `total` images."""
     z2 = WILSON_Z**2 / total
     return ((share + z2 / 2 - WILSON_Z * (share * (1 - share) / total + z2 / total / 4) ** 0.5) / (1 + z2)).clip(lower=0)
 
 
-def with_epochs(frame: "pd.DataFrame") -> "pd.DataFrame":
+def with_epochs(frame: pd.DataFrame) -> pd.DataFrame:
     """The finite rows that have an epoch."""
     good = frame[frame["status"].isin(["ok", "truncated"]) & frame["epoch"].notna()]
     if good.empty:
@@ -122,7 +118,7 @@ def with_epochs(frame: "pd.DataFrame") -> "pd.DataFrame":
     return good
 
 
-def validation(frame: "pd.DataFrame", metric: str, rule: str) -> "pd.DataFrame":
+def validation(frame: pd.DataFrame, metric: str, rule: str) -> pd.DataFrame:
     """The rows of `metric` on the validation split, one dataset per run; ValueError where a run has none or several."""
     good = with_epochs(frame)
     val = good[(good["role"] == "val") & (good["metric"] == metric)]
@@ -141,7 +137,7 @@ def validation(frame: "pd.DataFrame", metric: str, rule: str) -> "pd.DataFrame":
     return val
 
 
-def _groups(frame: "pd.DataFrame", rule: str, counts: bool = False) -> "pd.DataFrame":
+def _groups(frame: pd.DataFrame, rule: str, counts: bool = False) -> pd.DataFrame:
     """algorithm, run, epoch, aligned, conflicting (fractions), n_aligned, n_conflicting on the validation split, where both are known."""
     parts = []
     rows = {name: validation(frame, name, rule)[[*RUN, "epoch", "value", "n_total"]] for name in ("aligned", "conflicting")}
@@ -156,10 +152,10 @@ def _groups(frame: "pd.DataFrame", rule: str, counts: bool = False) -> "pd.DataF
     return parts[0].merge(parts[1], on=[*RUN, "epoch"])
 
 
-def _harmonic(a: "pd.Series", c: "pd.Series") -> "pd.Series":
+def _harmonic(a: pd.Series, c: pd.Series) -> pd.Series:
     return (2 * a * c / (a + c).where(a + c > 0)).fillna(0.0)
 
 
-def _scored(rows: "pd.DataFrame", second: "pd.Series | float" = 0.0, keys: list[str] = RUN) -> "pd.DataFrame":
+def _scored(rows: pd.DataFrame, second: pd.Series | float = 0.0, keys: list[str] = RUN) -> pd.DataFrame:
     scored = rows.assign(score=rows["value"].round(DECIMALS), second=second)
     return scored.assign(second=scored["second"].round(DECIMALS))[[*keys, "epoch", "score", "second"]]

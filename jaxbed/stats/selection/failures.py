@@ -5,16 +5,13 @@ floor  a failed run scores what guessing would, a sensitivity analysis
 fail   refuses, the default
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 RUN = ["algorithm", "run"]
 POLICIES = ("drop", "floor", "fail")
 
 
-def apply(frame: "pd.DataFrame", policy: str, chance: dict[str, float]) -> "tuple[pd.DataFrame, list[dict]]":
+def apply(frame: pd.DataFrame, policy: str, chance: dict[str, float]) -> tuple[pd.DataFrame, list[dict]]:
     """The records by one of POLICIES, and the runs that failed; `chance` of each dataset, for floor."""
     if policy == "drop":
         return drop(frame)
@@ -24,13 +21,13 @@ def apply(frame: "pd.DataFrame", policy: str, chance: dict[str, float]) -> "tupl
     return frame, []
 
 
-def find(frame: "pd.DataFrame") -> "pd.DataFrame":
+def find(frame: pd.DataFrame) -> pd.DataFrame:
     """algorithm, run, epoch, status: the runs that diverged or were truncated, and the first epoch (NaN without epochs) marked so."""
     bad = frame[frame["status"].isin(["diverged", "truncated"])]
     return bad.groupby(RUN, as_index=False).agg(epoch=("epoch", "min"), status=("status", "min"))
 
 
-def drop(frame: "pd.DataFrame") -> "tuple[pd.DataFrame, list[dict]]":
+def drop(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[dict]]:
     """The records less all runs that diverged or were truncated and all missing scores, and those runs with the epoch at which they did.
 
     Raises ValueError if an algorithm would vanish altogether.
@@ -46,12 +43,11 @@ def drop(frame: "pd.DataFrame") -> "tuple[pd.DataFrame, list[dict]]":
     return kept, failed.to_dict("records")
 
 
-def floor(frame: "pd.DataFrame", chance: dict[str, float]) -> "tuple[pd.DataFrame, list[dict]]":
+def floor(frame: pd.DataFrame, chance: dict[str, float]) -> tuple[pd.DataFrame, list[dict]]:
     """The records with every test score of a failed run, and every score that is missing at all epochs, at `chance`, 0 if unknown.
 
     Such scores have no epoch, and no rule chooses among them. Returns the failed runs too. Only for scores where higher is better.
     """
-    import pandas as pd
 
     failed, cell = find(frame), [*RUN, "dataset", "metric"]
     gone = frame[RUN].merge(failed[RUN], on=RUN, how="left", indicator=True)["_merge"].eq("both").to_numpy()
@@ -64,7 +60,7 @@ def floor(frame: "pd.DataFrame", chance: dict[str, float]) -> "tuple[pd.DataFram
     return pd.concat([kept, lost], ignore_index=True), failed.to_dict("records")
 
 
-def refuse(frame: "pd.DataFrame") -> None:
+def refuse(frame: pd.DataFrame) -> None:
     """Raises ValueError where a run failed or a score is marked missing."""
     bad = find(frame)
     if len(bad):

@@ -13,13 +13,13 @@ Sources: Efron 1979; Agarwal et al., "Deep reinforcement learning at the edge of
 import math
 from collections.abc import Callable
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
 
 from jaxbed.stats.comparisons import ranks
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 FRAGILE = (0.05, 0.95)  # a pair that is significant in a share of resamples between these may well fall the other way with other seeds
 
@@ -35,18 +35,16 @@ class Resamples(NamedTuple):
 
     algorithms: list[str]  # in the order in which they first appear
     datasets: list[str]  # those given, sorted; with resampled datasets the columns of `means` are others in every resample
-    means: "np.ndarray"  # [B, n, m] over the runs drawn, rounded as for ranks
-    iqm: "np.ndarray"  # [B, n] mean of the middle half of the scores of all runs drawn on all datasets
+    means: np.ndarray  # [B, n, m] over the runs drawn, rounded as for ranks
+    iqm: np.ndarray  # [B, n] mean of the middle half of the scores of all runs drawn on all datasets
     of_datasets: bool = False  # the datasets are resampled too
 
 
-def resample(selected: "pd.DataFrame", draws: int = 2000, seed: int = 0, datasets: bool = False) -> Resamples:
+def resample(selected: pd.DataFrame, draws: int = 2000, seed: int = 0, datasets: bool = False) -> Resamples:
     """Resamples r of the r runs of every algorithm, jointly over datasets, and the datasets too if asked.
 
     `selected`: one value for every algorithm, run and dataset. Raises ValueError where a run lacks a dataset.
     """
-    import numpy as np
-    from scipy import stats
 
     grid = _grid(selected)
     algorithms, names = list(selected["algorithm"].unique()), list(grid.columns)
@@ -62,15 +60,12 @@ def resample(selected: "pd.DataFrame", draws: int = 2000, seed: int = 0, dataset
     return Resamples(algorithms, names, means, iqm, datasets)
 
 
-def cells(selected: "pd.DataFrame", draws: int = 2000, level: float = 0.95, seed: int = 0) -> "pd.DataFrame":
+def cells(selected: pd.DataFrame, draws: int = 2000, level: float = 0.95, seed: int = 0) -> pd.DataFrame:
     """The mean of every cell: algorithm, dataset, runs, mean, t_low, t_high, percentile_low, percentile_high, se, resamples, smallest_p.
 
     se is that of the bootstrap, std(ddof 0) / sqrt(r); resamples, how many different ones there are; smallest_p = r^-r, the share of
     the most extreme of them: above (1 - level) / 2 the percentile interval ends at the extreme runs. NaN for the t interval of one run.
     """
-    import numpy as np
-    import pandas as pd
-    from scipy import stats
 
     grid, resamples = _grid(selected), resample(selected, draws, seed)
     tails = [(1 - level) / 2, (1 + level) / 2]
@@ -87,7 +82,7 @@ def cells(selected: "pd.DataFrame", draws: int = 2000, level: float = 0.95, seed
     return pd.concat(frames, ignore_index=True)
 
 
-def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.95) -> "pd.DataFrame":
+def intervals(selected: pd.DataFrame, resamples: Resamples, level: float = 0.95) -> pd.DataFrame:
     """Observed value and percentile interval (value, low, high) of every `quantity`; `name` says of what.
 
     mean_rank, mean (over runs and datasets) and iqm of each algorithm, best_share (how often its mean rank is the lowest; no interval),
@@ -95,9 +90,6 @@ def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.9
     the mean over runs; NaN for a single run and all else.
     Mean and IQM mix the scales of the datasets: sensible only where one point means the same on all of them.
     """
-    import numpy as np
-    import pandas as pd
-    from scipy import stats
 
     grid, observed = _grid(selected), _observed(selected)
     middle = [stats.trim_mean(grid.loc[name].to_numpy().ravel(), 0.25) for name in resamples.algorithms]
@@ -126,15 +118,13 @@ def intervals(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.9
 
 
 def profiles(
-    selected: "pd.DataFrame", lower: bool = False, draws: int = 1000, level: float = 0.95, seed: int = 0, points: int = 101
-) -> "pd.DataFrame":
+    selected: pd.DataFrame, lower: bool = False, draws: int = 1000, level: float = 0.95, seed: int = 0, points: int = 101
+) -> pd.DataFrame:
     """Performance profile of each algorithm (Agarwal et al., equation 3): algorithm, score, share, low, high.
 
     share: how many of its scores, runs x datasets, are above `score` (`lower`: below), of `points` from the smallest to the largest of all;
     low, high: percentile interval over `draws` resamples of the runs, jointly over datasets. Raises ValueError where a run lacks a dataset.
     """
-    import numpy as np
-    import pandas as pd
 
     grid, rng = _grid(selected), np.random.default_rng(seed)
     scores = np.linspace(grid.min(axis=None), grid.max(axis=None), points)
@@ -148,7 +138,7 @@ def profiles(
     return pd.concat([found[name] for name in selected["algorithm"].unique()], ignore_index=True)
 
 
-def negated(intervals: "pd.DataFrame") -> "pd.DataFrame":
+def negated(intervals: pd.DataFrame) -> pd.DataFrame:
     """The intervals of scores that were negated for the tests, since lower is better, as they were measured: of mean and IQM."""
     turned, rows = intervals.copy(), intervals["quantity"].isin(["mean", "iqm"])
     for name in ("value", "low", "high", "t_low", "t_high"):
@@ -158,12 +148,11 @@ def negated(intervals: "pd.DataFrame") -> "pd.DataFrame":
     return turned
 
 
-def differences(selected: "pd.DataFrame", resamples: Resamples, level: float = 0.95) -> "pd.DataFrame":
+def differences(selected: pd.DataFrame, resamples: Resamples, level: float = 0.95) -> pd.DataFrame:
     """Every pair once, i - j, with percentile intervals (_low, _high): mean_difference of the scores over datasets, and rank_difference.
 
     A negative rank_difference means i is better.
     """
-    import numpy as np
 
     first, second, table = _pairs(resamples.algorithms)
     observed, tails = _observed(selected), [(1 - level) / 2, (1 + level) / 2]
@@ -178,15 +167,13 @@ def differences(selected: "pd.DataFrame", resamples: Resamples, level: float = 0
 
 
 def stability(
-    resamples: Resamples, test: "Callable[[pd.DataFrame], pd.DataFrame] | None" = None, alpha: float = 0.05, draws: int | None = None
-) -> "pd.DataFrame":
+    resamples: Resamples, test: Callable[[pd.DataFrame], pd.DataFrame] | None = None, alpha: float = 0.05, draws: int | None = None
+) -> pd.DataFrame:
     """Every pair once: `significant`, the share of resamples in which `test` (matrix -> p [n, n]) gives p < alpha, and `fragile`; `least`
     is one resample as a share.
 
     Without a test it is Nemenyi's, computed for all resamples at once; another is called for each of the first `draws` resamples.
     """
-    import numpy as np
-    import pandas as pd
 
     n, m = resamples.means.shape[1:]
     first, second, table = _pairs(resamples.algorithms)
@@ -201,7 +188,7 @@ def stability(
     return table.assign(significant=share, least=1 / len(differ), fragile=(share >= FRAGILE[0]) & (share <= FRAGILE[1]))
 
 
-def findings(stability: "pd.DataFrame") -> list[dict]:
+def findings(stability: pd.DataFrame) -> list[dict]:
     """FRAGILE: the pairs that other seeds may well decide the other way, {code, text, algorithm_i, algorithm_j, significant}."""
     return [
         {
@@ -215,15 +202,14 @@ def findings(stability: "pd.DataFrame") -> list[dict]:
     ]
 
 
-def rank(scores: "np.ndarray") -> "np.ndarray":
+def rank(scores: np.ndarray) -> np.ndarray:
     """Scores [..., n, m] -> ranks within each dataset, 1 = best, ties averaged; for many matrices at once."""
     other, own = scores[..., None, :, :], scores[..., :, None, :]
     return 0.5 + (other > own).sum(axis=-2) + 0.5 * (other == own).sum(axis=-2)
 
 
-def friedman_f(ranked: "np.ndarray") -> "np.ndarray":
+def friedman_f(ranked: np.ndarray) -> np.ndarray:
     """Ranks [..., n, m] -> Friedman's F, tie-corrected, as `ranks.friedman` defines it; NaN if all tie or m = 1."""
-    import numpy as np
 
     n, m = ranked.shape[-2:]
     spread = (ranked.sum(axis=-1) ** 2).sum(axis=-1) - n * (m * (n + 1) / 2) ** 2
@@ -232,10 +218,8 @@ def friedman_f(ranked: "np.ndarray") -> "np.ndarray":
         return (m - 1) * spread / (largest - spread)
 
 
-def _t_interval(samples: "list[pd.Series]", upper: float) -> "tuple[np.ndarray, np.ndarray]":
+def _t_interval(samples: list[pd.Series], upper: float) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the t interval of the mean of each sample, up to the quantile `upper`; NaN for a single value."""
-    import numpy as np
-    from scipy import stats
 
     means = np.array([sample.mean() for sample in samples])
     runs = np.array([len(sample) for sample in samples])
@@ -244,23 +228,21 @@ def _t_interval(samples: "list[pd.Series]", upper: float) -> "tuple[np.ndarray, 
     return means - half, means + half
 
 
-def _observed(selected: "pd.DataFrame") -> "np.ndarray":
+def _observed(selected: pd.DataFrame) -> np.ndarray:
     """Means over runs as one resample, [1, n, m]."""
     means = _grid(selected).groupby("algorithm").mean().loc[selected["algorithm"].unique()]
     return means.to_numpy()[None].round(ranks.DECIMALS)
 
 
-def _pairs(names: list[str]) -> "tuple[np.ndarray, np.ndarray, pd.DataFrame]":
+def _pairs(names: list[str]) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
     """Places i and j of every pair, and the table algorithm_i, algorithm_j."""
-    import numpy as np
-    import pandas as pd
 
     first, second = np.array(list(combinations(range(len(names)), 2))).T
     labels = pd.Index(names)
     return first, second, pd.DataFrame({"algorithm_i": labels[first], "algorithm_j": labels[second]})
 
 
-def _grid(selected: "pd.DataFrame") -> "pd.DataFrame":
+def _grid(selected: pd.DataFrame) -> pd.DataFrame:
     """(algorithm, run) x dataset, sorted, without gaps."""
     grid = selected.pivot(index=["algorithm", "run"], columns="dataset", values="value").sort_index().sort_index(axis=1)
     if grid.isna().any(axis=None):

@@ -13,14 +13,14 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import optimize, stats
 
 from jaxbed.stats.comparisons import ranks
 from jaxbed.stats.sensitivity import bootstrap
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 LARGEST_RUNS = 200
 TESTS = {"friedman": "Friedman's test", "nemenyi": "Nemenyi's test", "control_holm": "z test against the baseline with Holm's adjustment"}
@@ -29,19 +29,18 @@ TESTS = {"friedman": "Friedman's test", "nemenyi": "Nemenyi's test", "control_ho
 class Model(NamedTuple):
     """The two-way model in standard deviations of a dataset's algorithm means; for two algorithms in the root mean square of these."""
 
-    effects: "pd.Series"  # of each algorithm, mean 0
+    effects: pd.Series  # of each algorithm, mean 0
     interaction: float  # std of algorithm x dataset
     run: float  # std of runs within a cell
 
 
-def fit(selected: "pd.DataFrame") -> Model:
+def fit(selected: pd.DataFrame) -> Model:
     """The model from one value for every algorithm, run and dataset; variances by the method of moments, not below 0.
 
     A dataset on which all algorithms have the same mean has no scale and is left out, unless there are two algorithms. run is NaN where
     every cell has one run: the interaction then holds both. With three or four algorithms the std of a dataset is rough itself: run comes
     out too large, interaction too small. Raises ValueError for fewer than 2 algorithms or 2 datasets that differ, or a missing cell.
     """
-    import numpy as np
 
     cells = selected.groupby(["algorithm", "dataset"], sort=False)["value"]
     means, variances, counts = (table.unstack("dataset") for table in (cells.mean(), cells.var(), cells.size()))
@@ -71,16 +70,13 @@ def curves(
     draws: int = 2000,
     alpha: float = 0.05,
     seed: int = 0,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Power with 2 to `largest` datasets: columns test, algorithm_i, algorithm_j, datasets, power.
 
     test is 'friedman' (any difference; no pair), 'nemenyi' (every pair) or 'control_holm' (every algorithm against `baseline`, z on mean
     ranks with Holm's correction; only where a baseline is given). For two algorithms each is the sign test.
     Finding a difference counts in the true direction alone.
     """
-    import numpy as np
-    import pandas as pd
-    from scipy import stats
 
     effects = model.effects.sort_index(key=lambda names: names.astype(str))  # the same draws for any order of rows
     names, n = list(effects.index), len(effects)
@@ -113,7 +109,7 @@ def curves(
     return pd.concat(frames, ignore_index=True)
 
 
-def datasets_needed(curves: "pd.DataFrame", power: float = 0.8) -> "pd.DataFrame":
+def datasets_needed(curves: pd.DataFrame, power: float = 0.8) -> pd.DataFrame:
     """test, algorithm_i, algorithm_j, datasets: the fewest that reach `power`; NaN where even the largest number simulated does not."""
     keys = ["test", "algorithm_i", "algorithm_j"]
     enough = curves["datasets"].where(curves["power"] >= power)
@@ -126,7 +122,6 @@ def detectable(runs: int, power: float = 0.8, alpha: float = 0.05) -> float:
 
     3.07, 2.02, 1.33, 0.91 for 3, 5, 10, 20 runs. Raises ValueError for fewer than 2 runs.
     """
-    from scipy import optimize, stats
 
     if runs < 2:
         raise ValueError(f"runs {runs}: the spread of runs is unknown with fewer than 2; train at least 2, better 5")
@@ -137,7 +132,7 @@ def detectable(runs: int, power: float = 0.8, alpha: float = 0.05) -> float:
     return float(shift) * math.sqrt(2 / runs)
 
 
-def per_dataset(selected: "pd.DataFrame", runs: Sequence[int] = (3, 5, 10, 20), power: float = 0.8, alpha: float = 0.05) -> "pd.DataFrame":
+def per_dataset(selected: pd.DataFrame, runs: Sequence[int] = (3, 5, 10, 20), power: float = 0.8, alpha: float = 0.05) -> pd.DataFrame:
     """dataset, run_std, and detectable_R for every R in `runs`: the smallest difference found with `power`, in the unit of the scores.
 
     run_std is the root mean square over algorithms of their std over runs; NaN where every cell has one run.
@@ -147,14 +142,12 @@ def per_dataset(selected: "pd.DataFrame", runs: Sequence[int] = (3, 5, 10, 20), 
     return table.assign(**{f"detectable_{r}": table["run_std"] * detectable(r, power, alpha) for r in runs})
 
 
-def runs_needed(selected: "pd.DataFrame", power: float = 0.8, alpha: float = 0.05) -> "pd.DataFrame":
+def runs_needed(selected: pd.DataFrame, power: float = 0.8, alpha: float = 0.05) -> pd.DataFrame:
     """Every pair on every dataset: algorithm_i, algorithm_j, dataset, difference (i - j) of the means, runs.
 
     runs: the fewest for each of the two with which `detectable` is no larger than the difference; NaN where 200 are too few or the
     spread of runs is unknown.
     """
-    import numpy as np
-    import pandas as pd
 
     means = selected.groupby(["algorithm", "dataset"], sort=False)["value"].mean().round(ranks.DECIMALS).unstack("dataset")
     spread = per_dataset(selected, ()).set_index("dataset")["run_std"][means.columns].to_numpy()
@@ -168,10 +161,8 @@ def runs_needed(selected: "pd.DataFrame", power: float = 0.8, alpha: float = 0.0
     return pd.concat(frames, ignore_index=True)
 
 
-def holm_rejects(z: "np.ndarray", alpha: float) -> "np.ndarray":
+def holm_rejects(z: np.ndarray, alpha: float) -> np.ndarray:
     """|z| [B, K, M] -> which of the K are rejected, stepping down from the largest."""
-    import numpy as np
-    from scipy import stats
 
     order = np.argsort(-z, axis=1)
     steps = stats.norm.isf(alpha / 2 / np.arange(z.shape[1], 0, -1))[:, None]
@@ -181,19 +172,15 @@ def holm_rejects(z: "np.ndarray", alpha: float) -> "np.ndarray":
     return rejected
 
 
-def _lead_of_sign_test(datasets: "np.ndarray", alpha: float) -> "np.ndarray":
+def _lead_of_sign_test(datasets: np.ndarray, alpha: float) -> np.ndarray:
     """Two algorithms: wins less losses beyond which the exact sign test is significant [M]; all of them where it cannot be."""
-    import numpy as np
-    from scipy import stats
 
     losses = (2 * stats.binom.cdf(np.arange(datasets.max())[:, None], datasets, 0.5) < alpha).sum(axis=0)
     return datasets - 2 * losses
 
 
-def _friedman_power(sums: "np.ndarray", datasets: "np.ndarray", alpha: float) -> "np.ndarray":
+def _friedman_power(sums: np.ndarray, datasets: np.ndarray, alpha: float) -> np.ndarray:
     """Rank sums without ties [B, n, M] -> share of B in which F, with the d.o.f. that match the moments, is significant [M]."""
-    import numpy as np
-    from scipy import stats
 
     n = sums.shape[1]
     spread = (sums**2).sum(axis=1) - n * (datasets * (n + 1) / 2) ** 2

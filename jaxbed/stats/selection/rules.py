@@ -12,12 +12,11 @@ diverged must have been dealt with (`failures`); `apply` refuses records that ho
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from jaxbed.stats.reading import records
 from jaxbed.stats.selection import criteria, failures
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RUN = ["algorithm", "run"]
 RULES = {
@@ -37,7 +36,7 @@ CHERRY_PICKED = ("oracle", "oracle_per_dataset")
 TIES = ("mean", "first", "last")
 
 
-def choose(frame: "pd.DataFrame", rule_text: str, ties: str = "first") -> "pd.DataFrame":
+def choose(frame: pd.DataFrame, rule_text: str, ties: str = "first") -> pd.DataFrame:
     """The table of chosen epochs for the runs that have epochs; for last_n the last of its epochs, with valid_epochs = n."""
     name, n = parse(rule_text)
     if name in ("last", "last_n"):
@@ -46,7 +45,7 @@ def choose(frame: "pd.DataFrame", rule_text: str, ties: str = "first") -> "pd.Da
     return _first(_tied(frame, name, n), last=ties == "last")
 
 
-def last_n(frame: "pd.DataFrame", n: int) -> "pd.DataFrame":
+def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     """Records averaged over the last n *evaluated* epochs of each run: one row per (algorithm, run, dataset, metric).
 
     `epoch` is the last of the n. n_correct and n_total are NaN where n > 1: a mean of epochs is no count.
@@ -78,15 +77,14 @@ def last_n(frame: "pd.DataFrame", n: int) -> "pd.DataFrame":
 
 
 def apply(
-    frame: "pd.DataFrame", rule_text: str, metric: str | None = None, datasets: Sequence[str] | None = None, ties: str = "mean"
-) -> "pd.DataFrame":
+    frame: pd.DataFrame, rule_text: str, metric: str | None = None, datasets: Sequence[str] | None = None, ties: str = "mean"
+) -> pd.DataFrame:
     """Records with one row per (algorithm, run, dataset, metric), at the epoch(s) that the rule chooses.
 
     Of tied epochs the mean (n_correct and n_total are then NaN), the first or the last. Runs without epochs pass unchanged. `metric` and
     `datasets` keep those alone; the rule itself sees everything. Raises ValueError for an unknown rule, for diverged runs, and where a
     score is missing at a chosen epoch though known at others.
     """
-    import pandas as pd
 
     name, n = parse(rule_text)
     failures.refuse(frame)
@@ -125,9 +123,8 @@ def parse(rule_text: str) -> tuple[str, int]:
     raise ValueError(f"unknown selection rule {rule_text!r}; allowed are {', '.join(ALLOWED)} (any number for 30 and 5)")
 
 
-def _last(frame: "pd.DataFrame") -> "pd.DataFrame":
+def _last(frame: pd.DataFrame) -> pd.DataFrame:
     """The last evaluated epoch; score is the accuracy on the validation split there, NaN without one."""
-    import pandas as pd
 
     good = criteria.with_epochs(frame)
     epochs = good.groupby(RUN)["epoch"]
@@ -137,7 +134,7 @@ def _last(frame: "pd.DataFrame") -> "pd.DataFrame":
     return chosen[[*RUN, "epoch", "score", "tied_epochs", "valid_epochs"]]
 
 
-def _tied(frame: "pd.DataFrame", name: str, n: int) -> "pd.DataFrame":
+def _tied(frame: pd.DataFrame, name: str, n: int) -> pd.DataFrame:
     """All epochs with the highest score, of those the highest `second`: algorithm, run, (dataset,) epoch, score, valid_epochs."""
     rows = RULES[name](frame, n) if n else RULES[name](frame)
     keys = [column for column in (*RUN, "dataset") if column in rows.columns]
@@ -147,14 +144,14 @@ def _tied(frame: "pd.DataFrame", name: str, n: int) -> "pd.DataFrame":
     return rows.drop(columns="second").sort_values([*keys, "epoch"], ignore_index=True)
 
 
-def _first(tied: "pd.DataFrame", last: bool) -> "pd.DataFrame":
+def _first(tied: pd.DataFrame, last: bool) -> pd.DataFrame:
     keys = [column for column in (*RUN, "dataset") if column in tied.columns]
     tied = tied.assign(tied_epochs=tied.groupby(keys)["epoch"].transform("size"))
     one = tied.drop_duplicates(keys, keep="last" if last else "first")
     return one[[*keys, "epoch", "score", "tied_epochs", "valid_epochs"]].reset_index(drop=True)
 
 
-def _averaged(rows: "pd.DataFrame") -> "pd.DataFrame":
+def _averaged(rows: pd.DataFrame) -> pd.DataFrame:
     """Means over the epochs of each (algorithm, run, dataset, metric); `epoch` is the first, `last_epoch` the last of them.
 
     n_correct and n_total are NaN where there are several: a mean of epochs is no count.
@@ -170,7 +167,5 @@ def _averaged(rows: "pd.DataFrame") -> "pd.DataFrame":
     return out
 
 
-def _ordered(frame: "pd.DataFrame") -> "pd.DataFrame":
-    from jaxbed.stats.reading import records
-
+def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[list(records.COLUMNS)].reset_index(drop=True)

@@ -7,26 +7,28 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
+
 from jaxbed.stats import tables
-from jaxbed.stats.comparisons.groups import by_rank, cliques, levels
-from jaxbed.stats.figures import figure_style
-from jaxbed.stats.figures.figure_style import BLUE, INK
+from jaxbed.stats.comparisons.cliques import by_rank, cliques, levels
+from jaxbed.stats.figures import style
+from jaxbed.stats.figures.style import BLUE, INK
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
 MOST_TICKS = 20  # of the line of ranks
 MOST_NUMBERED = 20  # algorithms whose p-values are still written into the cells
 
 
-def critical_difference(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float, test: str) -> "matplotlib.figure.Figure":
+def critical_difference(mean_ranks: pd.Series, p: pd.DataFrame, alpha: float, test: str) -> "matplotlib.figure.Figure":
     """Algorithms on a line of mean ranks, the best to the left; a bar under the line joins each of the `cliques`."""
     order, n = by_rank(mean_ranks), len(mean_ranks)
     bars = levels(mean_ranks, cliques(mean_ranks, p, alpha))
     rows, top = math.ceil(n / 2), 0.7 + 0.45 * len({level for _, _, level in bars})  # in heights of a row, below the line
-    with figure_style.style():
-        figure, axes = figure_style.single(5.2, 0.2 * (top + rows))
+    with style.style():
+        figure, axes = style.single(5.2, 0.2 * (top + rows))
         axes.set(xlim=(1, n), ylim=(top + rows - 0.5, 0))
         axes.xaxis.tick_top()
         axes.set_xticks(range(1, n + 1, math.ceil(n / MOST_TICKS)))
@@ -49,21 +51,20 @@ def critical_difference(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float
     return figure
 
 
-def p_values(p: "pd.DataFrame", alpha: float, test: str, least: "pd.DataFrame | None" = None) -> "matplotlib.figure.Figure":
+def p_values(p: pd.DataFrame, alpha: float, test: str, least: pd.DataFrame | None = None) -> "matplotlib.figure.Figure":
     """All pairs as numbers on colours, darker for smaller p on a log scale; p < alpha in bold, the diagonal blank. Many as dots alone.
 
     `least` [n, n]: see tables.format_p.
     """
-    import numpy as np
     from matplotlib import colormaps, colors
 
     n = len(p)
     shown = p.mask(np.eye(n, dtype=bool))
     lowest = min(alpha / 10, max(np.nanmin(shown), 1e-6))
     colours, norm = colormaps["Blues_r"].resampled(40), colors.LogNorm(lowest, 1, clip=True)
-    with figure_style.style():
+    with style.style():
         numbered = n <= MOST_NUMBERED
-        figure, axes = figure_style.single(0.52 * n + 0.4 if numbered else 0.2 * n, max((0.3 if numbered else 0.2) * n, 1.3))
+        figure, axes = style.single(0.52 * n + 0.4 if numbered else 0.2 * n, max((0.3 if numbered else 0.2) * n, 1.3))
         cells = axes.pcolormesh(np.ma.masked_invalid(shown), cmap=colours, norm=norm, edgecolor="white", linewidth=0.8)
         for (row, column), value in np.ndenumerate(shown.to_numpy() if numbered else np.empty((0, 0))):
             if row != column:
@@ -89,11 +90,11 @@ def p_values(p: "pd.DataFrame", alpha: float, test: str, least: "pd.DataFrame | 
     return figure
 
 
-def rank_stability(intervals: "pd.DataFrame") -> "matplotlib.figure.Figure":
+def rank_stability(intervals: pd.DataFrame) -> "matplotlib.figure.Figure":
     """A dot and an interval per algorithm, best on top: the rows of `mean_rank` in the table of bootstrap.intervals."""
     rows = intervals[intervals["quantity"] == "mean_rank"].sort_values(["value", "name"], ignore_index=True)
-    with figure_style.style():
-        figure, axes = figure_style.single(5.2, 0.5 + 0.2 * len(rows))
+    with style.style():
+        figure, axes = style.single(5.2, 0.5 + 0.2 * len(rows))
         axes.hlines(rows.index, rows["low"], rows["high"], color=BLUE, linewidth=2, alpha=0.6)
         axes.plot(rows["value"], rows.index, "o", color=BLUE, markersize=5)
         axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0.8, len(rows) + 0.2), xlabel="mean rank, 1 = best")
@@ -103,14 +104,14 @@ def rank_stability(intervals: "pd.DataFrame") -> "matplotlib.figure.Figure":
     return figure
 
 
-def forest(differences: "pd.DataFrame", unit: str, alpha: float, column: str) -> "matplotlib.figure.Figure":
+def forest(differences: pd.DataFrame, unit: str, alpha: float, column: str) -> "matplotlib.figure.Figure":
     """A row per comparison, the largest shift on top: Hodges-Lehmann shift (dot) and its 95 % interval; filled where p < alpha.
 
     `differences` as pairwise.pairs gives them, positive = the first is better; `column` holds p.
     """
     rows = differences.sort_values("hodges_lehmann", ascending=False, kind="stable", ignore_index=True)
-    with figure_style.style():
-        figure, axes = figure_style.single(5.2, 0.5 + 0.2 * len(rows))
+    with style.style():
+        figure, axes = style.single(5.2, 0.5 + 0.2 * len(rows))
         known = rows.dropna(subset=["hodges_lehmann_low"])
         axes.hlines(known.index, known["hodges_lehmann_low"], known["hodges_lehmann_high"], color=BLUE, linewidth=1.6, alpha=0.6)
         sure = rows[column] < alpha

@@ -6,16 +6,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pandas as pd
+
 from jaxbed.stats import tables
-from jaxbed.stats.comparisons.groups import by_rank, cliques, unjoined
-from jaxbed.stats.figures import figure_style, tikz
-from jaxbed.stats.figures.figures_ranks import MOST_NUMBERED, critical_difference, forest, p_values, rank_stability
-from jaxbed.stats.figures.figures_scores import MOST_PANELS, MOST_PROFILES, datasets_of_runs, epochs, iqm, panels, profile, runs
+from jaxbed.stats.comparisons.cliques import by_rank, cliques, unjoined
+from jaxbed.stats.figures import style, tikz
+from jaxbed.stats.figures.rank_figures import MOST_NUMBERED, critical_difference, forest, p_values, rank_stability
+from jaxbed.stats.figures.score_figures import MOST_PANELS, MOST_PROFILES, datasets_of_runs, epochs, iqm, panels, profile, runs
 from jaxbed.stats.sensitivity import bootstrap
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
 NAMES = ("critical_difference", "forest", "p_values", "rank_stability", "runs", "iqm", "profile", "epochs")
 KINDS = ("pdf", "png", "svg")
@@ -46,7 +47,7 @@ def draw(folder: str | Path, analysis) -> list[Figure]:
     planned, written = _of_ranks(analysis) | _of_scores(analysis), []
     for place, (name, (caption, make)) in enumerate(planned.items(), start=1):
         logging.getLogger(__name__).debug("figure %d of %d: %s", place, len(planned), name.replace("_", " "))
-        files, svg = figure_style.save(make(), folder, name)
+        files, svg = style.save(make(), folder, name)
         if name == "critical_difference":
             text = tikz.critical_difference(analysis.mean_ranks, cliques(analysis.mean_ranks, analysis.p, analysis.alpha), caption)
             files = [*files, folder / f"{name}.tex"]
@@ -89,7 +90,7 @@ def _of_ranks(analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure.
     return made
 
 
-def _compared(results: dict) -> "tuple[pd.DataFrame, str]":
+def _compared(results: dict) -> tuple[pd.DataFrame, str]:
     """The comparisons with the baseline; else all pairs; of many those with the best mean rank."""
     if results["baseline_comparisons"] is not None:
         return results["baseline_comparisons"], f"the comparisons with {results['baseline']}"

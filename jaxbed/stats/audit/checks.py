@@ -8,15 +8,13 @@ table but is not among the runs, and a test set that served as validation split.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from jaxbed.stats.audit import printed, scales
+import pandas as pd
+
+from jaxbed.stats import names
+from jaxbed.stats.audit import printed_tables, scales
 from jaxbed.stats.comparisons import ranks
-from jaxbed.stats.reading import trained_on
 from jaxbed.stats.selection import failures
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RUN = ["algorithm", "run"]
 FEWEST_DATASETS = 3  # on which equal scores of two runs are no chance
@@ -28,11 +26,11 @@ OF_DATASETS = ("IN_DISTRIBUTION", "DEPENDENT_BLOCKS", "FEW_BLOCKS")
 
 
 def audit(
-    frame: "pd.DataFrame",
-    selected: "pd.DataFrame",
+    frame: pd.DataFrame,
+    selected: pd.DataFrame,
     *,
-    last: "pd.DataFrame | None" = None,
-    table: "pd.DataFrame | None" = None,
+    last: pd.DataFrame | None = None,
+    table: pd.DataFrame | None = None,
     training_data: Mapping[str, Iterable[str]] | None = None,
     families: Mapping[str, str] | None = None,
     sizes: Mapping[str, int] | None = None,
@@ -40,28 +38,28 @@ def audit(
 ) -> list[dict]:
     """All findings. `last`: scores as `selected`, but means of the last epochs; `table`: printed algorithm, dataset, mean, std;
     `training_data`: the datasets each algorithm was trained on; `families`: dataset -> its family; `sizes`: dataset -> images;
-    `sources`: as trained_on.read gives them.
+    `sources`: as workdirs.read gives them.
     """
-    found = [*scales.impossible(frame), *scales.mixed(selected), *trained_on.mixed(selected, sources)]
-    found += trained_on.other_images(selected, sources)
+    found = [*scales.impossible(frame), *scales.mixed(selected), *training_data.mixed(selected, sources)]
+    found += training_data.other_images(selected, sources)
     found += [*run_counts(selected), *duplicate_runs(selected), *outlier_runs(selected)]
     found += [*diverged(frame), *frozen_runs(frame), *small_groups(frame), *validation_is_test(frame)]
     if last is not None:
         found += selected_on_test(selected, last)
     if table is not None:
-        found += [*printed.table_mismatch(selected, table), *printed.hidden_runs(selected, table)]
-    return [*found, *printed.granularity(selected, sizes or {}), *of_datasets(selected, training_data or {}, families or {})]
+        found += [*printed_tables.table_mismatch(selected, table), *printed_tables.hidden_runs(selected, table)]
+    return [*found, *printed_tables.granularity(selected, sizes or {}), *of_datasets(selected, training_data or {}, families or {})]
 
 
-def of_datasets(selected: "pd.DataFrame", training_data: Mapping[str, Iterable[str]], families: Mapping[str, str]) -> list[dict]:
+def of_datasets(selected: pd.DataFrame, training_data: Mapping[str, Iterable[str]], families: Mapping[str, str]) -> list[dict]:
     """The findings about the datasets compared: OF_DATASETS."""
     return [*in_distribution(selected, training_data), *dependent_blocks(selected, families), *few_blocks(selected, families)]
 
 
-def duplicate_runs(selected: "pd.DataFrame") -> list[dict]:
+def duplicate_runs(selected: pd.DataFrame) -> list[dict]:
     """DUPLICATE_RUN: runs, of one algorithm or of several, that are equal on all datasets, three or more."""
     seen = {}
-    for name, scores in printed.grid(selected).round(ranks.DECIMALS).iterrows():
+    for name, scores in printed_tables.grid(selected).round(ranks.DECIMALS).iterrows():
         if scores.notna().sum() >= FEWEST_DATASETS:
             seen.setdefault(tuple(scores.fillna(float("inf"))), []).append(name)
     return [
@@ -75,7 +73,7 @@ def duplicate_runs(selected: "pd.DataFrame") -> list[dict]:
     ]
 
 
-def outlier_runs(selected: "pd.DataFrame") -> list[dict]:
+def outlier_runs(selected: pd.DataFrame) -> list[dict]:
     """OUTLIER_RUN: a run with robust z = 0.6745 |x - median| / MAD > 10 on some dataset, and either at least twice as near to another
     algorithm, or further from its median there than twice the range of all other scores on the dataset, which are 8 or more.
 
@@ -84,7 +82,7 @@ def outlier_runs(selected: "pd.DataFrame") -> list[dict]:
     in units of the middle MAD of the algorithms; "twice as near" compares the medians of these distances over datasets. z alone says
     little with few runs: the MAD of three is often tiny.
     """
-    scores = printed.grid(selected)
+    scores = printed_tables.grid(selected)
     owner = scores.index.get_level_values("algorithm")
     steps = scores.round(ranks.DECIMALS).apply(lambda column: column.drop_duplicates().sort_values().diff().min()).fillna(1.0)
     medians = scores.groupby("algorithm").median()
@@ -95,7 +93,7 @@ def outlier_runs(selected: "pd.DataFrame") -> list[dict]:
     found = []
     for algorithm, run in z.index[(z.abs() > OUTLIER).any(axis=1)]:
         unit = mad.median()
-        nearest = printed.nearest(scores.loc[(algorithm, run)], medians, unit)
+        nearest = printed_tables.nearest(scores.loc[(algorithm, run)], medians, unit)
         middle = ((medians - scores.loc[(algorithm, run)]) / unit).abs().median(axis=1)
         mislabelled = 2 * middle[nearest] < middle[algorithm]
         own = z.loc[(algorithm, run)]
@@ -109,29 +107,29 @@ def outlier_runs(selected: "pd.DataFrame") -> list[dict]:
     return found
 
 
-def run_counts(selected: "pd.DataFrame") -> list[dict]:
+def run_counts(selected: pd.DataFrame) -> list[dict]:
     """UNEQUAL_RUNS: algorithms differ in their number of runs. MISSING: runs without a score on a dataset that others have."""
     counts = selected.groupby("algorithm", sort=False)["run"].nunique().to_dict()
     found = []
     if len(set(counts.values())) > 1:
         text = "runs: " + ", ".join(f"{name} {count}" for name, count in counts.items())
         found.append({"code": "UNEQUAL_RUNS", "text": text, "runs": counts})
-    gaps = printed.grid(selected).isna().stack(future_stack=True)
+    gaps = printed_tables.grid(selected).isna().stack(future_stack=True)
     lost = [{"algorithm": algorithm, "run": int(run), "dataset": dataset} for algorithm, run, dataset in gaps.index[gaps]]
     if lost:
-        text = "no score of " + printed.listed(f"{cell['algorithm']} run {cell['run']} on {cell['dataset']}" for cell in lost)
+        text = "no score of " + names.first_few(f"{cell['algorithm']} run {cell['run']} on {cell['dataset']}" for cell in lost)
         found.append({"code": "MISSING", "text": text, "cells": lost})
     return found
 
 
-def diverged(frame: "pd.DataFrame") -> list[dict]:
+def diverged(frame: pd.DataFrame) -> list[dict]:
     """DIVERGED: runs that went non-finite or were cut short, and when."""
     runs = [{"algorithm": row.algorithm, "run": int(row.run), "epoch": row.epoch} for row in failures.find(frame).itertuples()]
-    names = printed.listed(f"{run['algorithm']} run {run['run']}" for run in runs)
-    return [{"code": "DIVERGED", "text": f"failed: {names}", "runs": runs}] if runs else []
+    listed = names.first_few(f"{run['algorithm']} run {run['run']}" for run in runs)
+    return [{"code": "DIVERGED", "text": f"failed: {listed}", "runs": runs}] if runs else []
 
 
-def frozen_runs(frame: "pd.DataFrame", epochs: int = 20) -> list[dict]:
+def frozen_runs(frame: pd.DataFrame, epochs: int = 20) -> list[dict]:
     """FROZEN_RUN: runs with an accuracy that stays the same over more than `epochs` evaluated epochs in a row."""
     rows, cell = _accuracy(frame), [*RUN, "dataset"]
     rows = rows.sort_values([*cell, "epoch"])
@@ -142,11 +140,11 @@ def frozen_runs(frame: "pd.DataFrame", epochs: int = 20) -> list[dict]:
         first, last, datasets = float(parts["min"].min()), float(parts["max"].max()), parts["dataset"].unique().tolist()
         text = f"{algorithm} run {run}: the same score for more than {epochs} epochs between {first:g} and {last:g} on "
         facts = {"algorithm": algorithm, "run": int(run), "datasets": datasets, "first_epoch": first, "last_epoch": last}
-        found.append({"code": "FROZEN_RUN", "text": text + printed.listed(datasets), **facts})
+        found.append({"code": "FROZEN_RUN", "text": text + names.first_few(datasets), **facts})
     return found
 
 
-def small_groups(frame: "pd.DataFrame", least: int = 30) -> list[dict]:
+def small_groups(frame: pd.DataFrame, least: int = 30) -> list[dict]:
     """SMALL_GROUP: validation splits with fewer than `least` aligned or conflicting images, on which the AC score is mostly noise."""
     rows = frame[(frame["role"] == "val") & frame["metric"].isin(["aligned", "conflicting"]) & (frame["n_total"] < least)]
     found = []
@@ -156,7 +154,7 @@ def small_groups(frame: "pd.DataFrame", least: int = 30) -> list[dict]:
     return found
 
 
-def validation_is_test(frame: "pd.DataFrame") -> list[dict]:
+def validation_is_test(frame: pd.DataFrame) -> list[dict]:
     """VAL_IS_TEST: a test set on which a run scores as on its validation split at all epochs, three or more, not all the same score."""
     good = _accuracy(frame)
     val, test = good[good["role"] == "val"], good[good["role"] != "val"]
@@ -174,7 +172,7 @@ def validation_is_test(frame: "pd.DataFrame") -> list[dict]:
     return found
 
 
-def selected_on_test(best: "pd.DataFrame", last: "pd.DataFrame") -> list[dict]:
+def selected_on_test(best: pd.DataFrame, last: pd.DataFrame) -> list[dict]:
     """VAL_IS_TEST from scores alone: datasets on which the selected epoch exceeds the mean of the last ones by more than one std.
 
     std (ddof 1) is that of the excess over runs. On images that had no part in the selection the excess is small. `best`, `last`:
@@ -190,31 +188,31 @@ def selected_on_test(best: "pd.DataFrame", last: "pd.DataFrame") -> list[dict]:
     return found
 
 
-def in_distribution(selected: "pd.DataFrame", training_data: Mapping[str, Iterable[str]]) -> list[dict]:
+def in_distribution(selected: pd.DataFrame, training_data: Mapping[str, Iterable[str]]) -> list[dict]:
     """IN_DISTRIBUTION: datasets that some of the algorithms were trained on, one finding for each dataset."""
     found = []
     for dataset, rows in selected.groupby("dataset", sort=False):
         trained = [name for name in rows["algorithm"].unique() if dataset in training_data.get(name, ())]
         if trained:
-            text = f"{dataset} is training data of {printed.listed(trained)}: there it measures no shift"
+            text = f"{dataset} is training data of {names.first_few(trained)}: there it measures no shift"
             found.append({"code": "IN_DISTRIBUTION", "text": text, "dataset": dataset, "algorithms": trained})
     return found
 
 
-def dependent_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> list[dict]:
+def dependent_blocks(selected: pd.DataFrame, families: Mapping[str, str]) -> list[dict]:
     """DEPENDENT_BLOCKS: datasets of one family, and pairs whose scores over algorithms, five or more, have a Spearman correlation > 0.7.
 
     `effective` is the number of families. Correlation alone proves nothing: datasets also agree where algorithms really differ.
     """
-    means = printed.grid(selected).groupby("algorithm").mean().round(ranks.DECIMALS)
+    means = printed_tables.grid(selected).groupby("algorithm").mean().round(ranks.DECIMALS)
     datasets, members, found = list(means.columns), {}, []
     for dataset in datasets:
         members.setdefault(families.get(dataset, dataset), []).append(dataset)
     shared = {name: group for name, group in members.items() if len(group) > 1}
     if shared:
-        names = "; ".join(f"{name}: {', '.join(group)}" for name, group in shared.items())
+        listed = "; ".join(f"{name}: {', '.join(group)}" for name, group in shared.items())
         counted = "1 family" if len(members) == 1 else f"{len(members)} families"
-        text = f"{len(datasets)} datasets are {counted} ({names}), the blocks of the test"
+        text = f"{len(datasets)} datasets are {counted} ({listed}), the blocks of the test"
         found.append({"code": "DEPENDENT_BLOCKS", "text": text, "families": shared, "effective": len(members)})
     if len(means) < FEWEST_ALGORITHMS:
         return found
@@ -226,13 +224,13 @@ def dependent_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> l
         if correlation.loc[i, j] > CORRELATED
     ]
     if pairs:
-        names = printed.listed(f"{pair['dataset_i']} - {pair['dataset_j']} {pair['correlation']:.2f}" for pair in pairs)
-        text = f"order the algorithms alike (Spearman > {CORRELATED:g}): {names}. If they share images, they are one family"
+        listed = names.first_few(f"{pair['dataset_i']} - {pair['dataset_j']} {pair['correlation']:.2f}" for pair in pairs)
+        text = f"order the algorithms alike (Spearman > {CORRELATED:g}): {listed}. If they share images, they are one family"
         found.append({"code": "DEPENDENT_BLOCKS", "text": text, "pairs": pairs})
     return found
 
 
-def few_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> list[dict]:
+def few_blocks(selected: pd.DataFrame, families: Mapping[str, str]) -> list[dict]:
     """FEW_BLOCKS: fewer than 6 datasets, or families of datasets: no two-sided sign-type test can reach 0.05."""
     blocks = len({families.get(dataset, dataset) for dataset in selected["dataset"].unique()})
     if blocks >= ranks.FEW_BLOCKS:
@@ -242,7 +240,7 @@ def few_blocks(selected: "pd.DataFrame", families: Mapping[str, str]) -> list[di
     return [{"code": "FEW_BLOCKS", "text": text, "blocks": blocks}]
 
 
-def _range_of_others(scores: "pd.Series") -> "pd.Series":
+def _range_of_others(scores: pd.Series) -> pd.Series:
     """For each score the range of all others, NaN where they are few."""
     known = scores.sort_values().dropna()
     if len(known) <= FEWEST_OTHERS:
@@ -252,7 +250,7 @@ def _range_of_others(scores: "pd.Series") -> "pd.Series":
     return whole
 
 
-def _accuracy(frame: "pd.DataFrame") -> "pd.DataFrame":
+def _accuracy(frame: pd.DataFrame) -> pd.DataFrame:
     """The finite accuracies that have an epoch."""
     return frame[(frame["status"] == "ok") & frame["epoch"].notna() & (frame["metric"] == "accuracy")]
 

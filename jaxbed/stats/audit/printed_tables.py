@@ -7,16 +7,16 @@ Source: Brown and Heathers, "The GRIM test", 2017 (a mean of N whole answers is 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
+import numpy as np
+import pandas as pd
+
+from jaxbed.stats import names
 
 CELL = ["algorithm", "dataset"]
 
 
-def table_mismatch(selected: "pd.DataFrame", table: "pd.DataFrame", decimals: int = 1) -> list[dict]:
+def table_mismatch(selected: pd.DataFrame, table: pd.DataFrame, decimals: int = 1) -> list[dict]:
     """TABLE_MISMATCH: algorithms whose mean or std (ddof 1) over runs differs from the printed one beyond the rounding of both.
 
     `decimals` are those of the table; the runs are taken to be rounded alike.
@@ -29,7 +29,7 @@ def table_mismatch(selected: "pd.DataFrame", table: "pd.DataFrame", decimals: in
         if wrong.any():
             bad, worst = rows[wrong], rows.loc[(off["mean"] + off["std"].fillna(0))[wrong].idxmax()]
             text = (
-                f"{algorithm}: the printed mean or std is not that of its {worst['n']} runs on {listed(bad['dataset'])}; "
+                f"{algorithm}: the printed mean or std is not that of its {worst['n']} runs on {names.first_few(bad['dataset'])}; "
                 f"{worst['dataset']}: printed {worst['mean_printed']:g} ± {worst['std_printed']:g}, "
                 f"found {worst['mean']:.{decimals + 1}f} ± {worst['std']:.{decimals + 1}f}"
             )
@@ -38,13 +38,12 @@ def table_mismatch(selected: "pd.DataFrame", table: "pd.DataFrame", decimals: in
     return found
 
 
-def hidden_runs(selected: "pd.DataFrame", table: "pd.DataFrame", decimals: int = 1) -> list[dict]:
+def hidden_runs(selected: pd.DataFrame, table: pd.DataFrame, decimals: int = 1) -> list[dict]:
     """HIDDEN_RUN: algorithms found by `table_mismatch` whose table comes out with one more run, and what that run must have scored.
 
     With r runs listed: (r+1) printed mean - sum of the runs, give or take (r+1) half digits. Reported where, with it, every printed
     std is met within two digits, and all together better than without. `nearest`: the algorithm whose medians are nearest.
     """
-    import numpy as np
 
     scores, half = grid(selected), 0.5 * 10.0**-decimals
     medians, spread = scores.groupby("algorithm").median(), scores.groupby("algorithm").std().median()
@@ -65,9 +64,8 @@ def hidden_runs(selected: "pd.DataFrame", table: "pd.DataFrame", decimals: int =
     return found
 
 
-def granularity(selected: "pd.DataFrame", sizes: Mapping[str, int]) -> list[dict]:
+def granularity(selected: pd.DataFrame, sizes: Mapping[str, int]) -> list[dict]:
     """GRANULARITY (GRIM): scores that no whole number of right answers gives on n_total images, or where unknown on `sizes`[dataset]."""
-    import numpy as np
 
     if "metric" in selected:
         selected = selected[selected["metric"] == "accuracy"]  # other measures are no counts of right answers
@@ -94,7 +92,6 @@ def smallest_denominator(values: Iterable[float], decimals: int, scale: float = 
     scale: 100 for percent, 1 for fractions. From N = 0.8 scale 10^decimals on (800 for percent with one decimal) all values fit, so
     only a smaller N tells anything.
     """
-    import numpy as np
 
     values = np.unique(np.asarray(list(values), dtype=float))
     for sizes in np.array_split(np.arange(1, largest + 1), max(1, largest // 500)):
@@ -105,31 +102,24 @@ def smallest_denominator(values: Iterable[float], decimals: int, scale: float = 
     return None
 
 
-def grid(selected: "pd.DataFrame") -> "pd.DataFrame":
+def grid(selected: pd.DataFrame) -> pd.DataFrame:
     """(algorithm, run) x dataset, datasets in the order of their first appearance; NaN where there is no score."""
     return selected.pivot(index=["algorithm", "run"], columns="dataset", values="value")[selected["dataset"].unique()]
 
 
-def nearest(scores: "pd.Series", centres: "pd.DataFrame", unit: "pd.Series") -> str:
+def nearest(scores: pd.Series, centres: pd.DataFrame, unit: pd.Series) -> str:
     """The row of `centres` with the smallest root mean square distance to `scores` over datasets, each in its `unit`."""
     return (((centres - scores) / unit) ** 2).mean(axis=1).idxmin()
 
 
-def listed(names: Iterable, most: int = 8) -> str:
-    """'a, b, c and 4 more'."""
-    names = list(map(str, names))
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _beside(selected: "pd.DataFrame", table: "pd.DataFrame") -> "pd.DataFrame":
+def _beside(selected: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """mean, std, n of every cell beside mean_printed, std_printed (NaN where the table has none)."""
     cells = selected.groupby(CELL, sort=False)["value"].agg(mean="mean", std="std", n="size").reset_index()
     return cells.merge(table.reindex(columns=[*CELL, "mean", "std"]), on=CELL, suffixes=("", "_printed"))
 
 
-def _decimals(values: "np.ndarray") -> int:
+def _decimals(values: np.ndarray) -> int:
     """With how many decimals the values are given, at most 9."""
-    import numpy as np
 
     return next((places for places in range(9) if (np.abs(np.round(values, places) - values) < 1e-9).all()), 9)
 

@@ -8,21 +8,20 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from jaxbed.stats.comparisons import permutation
-
-if TYPE_CHECKING:
-    import numpy as np
 
 EXACT = 1_000_000  # ways to divide the runs, up to which all are tried
 CHUNK = 1_000_000  # numbers of runs held at once
 
 
 class Question(NamedTuple):
-    values: "np.ndarray"  # [N] of all runs, sorted: the same draws for any order of rows; whole numbers >= 0 unless there are two groups
-    sizes: "np.ndarray"  # [n] runs of each group, sorted
-    reached: "Callable[[np.ndarray], np.ndarray]"  # sums of the values within the groups [K, n] -> as far apart as observed? [K]
+    values: np.ndarray  # [N] of all runs, sorted: the same draws for any order of rows; whole numbers >= 0 unless there are two groups
+    sizes: np.ndarray  # [n] runs of each group, sorted
+    reached: Callable[[np.ndarray], np.ndarray]  # sums of the values within the groups [K, n] -> as far apart as observed? [K]
 
     @property
     def divisions(self) -> int:
@@ -41,7 +40,6 @@ def p_values(questions: Sequence[Question], draws: int, seed: int) -> list[dict]
 
 
 def _all_hits(question: Question) -> float:
-    import numpy as np
 
     if len(question.sizes) > 2:
         sums, weight = _every_division(question.values, question.sizes)
@@ -51,7 +49,6 @@ def _all_hits(question: Question) -> float:
 
 
 def _random_hits(questions: Sequence[Question], draws: int, seed: int) -> list[int]:
-    import numpy as np
 
     hits = [0] * len(questions)
     for total in {len(question.values) for question in questions}:
@@ -64,18 +61,16 @@ def _random_hits(questions: Sequence[Question], draws: int, seed: int) -> list[i
     return hits
 
 
-def _sums(question: Question, order: "np.ndarray") -> "np.ndarray":
+def _sums(question: Question, order: np.ndarray) -> np.ndarray:
     """Sums within the groups [K, n], the runs put in these orders [K, N]."""
-    import numpy as np
 
     starts = np.cumsum(question.sizes) - question.sizes
     all_but_last = np.add.reduceat(question.values[order[:, : starts[-1]]], starts[:-1], axis=1)
     return np.column_stack([all_but_last, question.values.sum() - all_but_last.sum(axis=1)])
 
 
-def _every_division(values: "np.ndarray", sizes: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
+def _every_division(values: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums [K, n] and how many divisions of the runs give them [K]: run by run to any algorithm that has a place left."""
-    import numpy as np
 
     n = len(sizes)
     states, weight = np.zeros((1, 2 * n), int), np.ones(1)  # runs placed, then their sums
@@ -92,8 +87,7 @@ def _every_division(values: "np.ndarray", sizes: "np.ndarray") -> "tuple[np.ndar
 
 
 @lru_cache(maxsize=8)
-def _subsets(total: int, size: int) -> "np.ndarray":
+def _subsets(total: int, size: int) -> np.ndarray:
     """All subsets of range(total) [K, size]."""
-    import numpy as np
 
     return np.array(list(combinations(range(total), size)), np.min_scalar_type(total))

@@ -7,6 +7,7 @@ Source of the colours: Okabe and Ito, "Color universal design", 2008.
 """
 
 import contextlib
+import io
 import math
 import re
 import warnings
@@ -103,7 +104,6 @@ def look(place: int) -> dict:
 
 def save(figure: "Figure", folder: Path, name: str) -> tuple[list[Path], str]:
     """Writes NAME.pdf, .png and .svg; returns their paths and the figure as an svg element for a page."""
-    import io
 
     files = [folder / f"{name}.{kind}" for kind in ("pdf", "png", "svg")]
     with style():

@@ -8,18 +8,17 @@ Source: Kalischek et al., "BiasBed: rigorous texture bias evaluation", tables 2-
 """
 
 import math
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from jaxbed.stats.comparisons import ranks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CELL = ["algorithm", "dataset"]
 DECIMALS = 3  # of its p-values
 
 
-def friedman(matrix: "pd.DataFrame") -> dict:
+def friedman(matrix: pd.DataFrame) -> dict:
     """f, degrees_of_freedom [nu1, nu2] with nu1 = n-1-2/m and nu2 = (m-1) nu1, p, and the warning PAPER_DF.
 
     Raises what `ranks.rank` raises.
@@ -30,13 +29,11 @@ def friedman(matrix: "pd.DataFrame") -> dict:
     return {"f": found["f"], "degrees_of_freedom": used, "p": found["p_f_moment"], "warnings": [{"code": "PAPER_DF", "text": text}]}
 
 
-def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
+def nemenyi(matrix: pd.DataFrame) -> pd.DataFrame:
     """Nemenyi's p [n, n] by interpolation as in old versions of scikit-posthocs, within [0.001, 0.9]; diagonal 1.
 
     Raises what `ranks.rank` raises.
     """
-    import numpy as np
-    import pandas as pd
     from statsmodels.stats.libqsturng import psturng
 
     means = ranks.mean_ranks(matrix)
@@ -48,14 +45,14 @@ def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
     return pd.DataFrame(p, index=matrix.index, columns=matrix.index)
 
 
-def run_spread(frame: "pd.DataFrame", last_epochs: int) -> "pd.DataFrame":
+def run_spread(frame: pd.DataFrame, last_epochs: int) -> pd.DataFrame:
     """algorithm, run, dataset, value, std (ddof 0) over the last evaluated epochs of each run, from records of one metric with epochs."""
     ordered = frame[frame["status"] == "ok"].sort_values("epoch").groupby(["algorithm", "run", "dataset"])
     window = ordered.tail(last_epochs).groupby(["algorithm", "run", "dataset"])["value"]
     return window.agg(value="mean", std=lambda values: values.std(ddof=0)).reset_index()
 
 
-def pooled(spread: "pd.DataFrame") -> "pd.DataFrame":
+def pooled(spread: pd.DataFrame) -> pd.DataFrame:
     """algorithm, dataset, mean, std as in Table 3: std = sqrt(mean of the variances within runs + variance between runs, both ddof 0).
 
     `spread` has the columns algorithm, run, dataset, value, std. This is the std over all epochs of all runs. It says neither how

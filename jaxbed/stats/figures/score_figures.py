@@ -6,12 +6,14 @@ Source of the last two: Agarwal et al., "Deep reinforcement learning at the edge
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from jaxbed.stats.figures import figure_style
-from jaxbed.stats.figures.figure_style import BLUE, INK, LINE, ORANGE
+import numpy as np
+import pandas as pd
+
+from jaxbed.stats.figures import style
+from jaxbed.stats.figures.style import BLUE, INK, LINE, ORANGE
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
 MOST_PANELS = 12
 MOST_ROWS = 600  # algorithms x datasets of which all runs are drawn
@@ -19,7 +21,7 @@ RUN_COLUMNS = 5
 MOST_PROFILES = 16  # algorithms, beyond which the curves hide each other
 
 
-def epochs(frame: "pd.DataFrame", unit: str, factor: float = 1.0, chosen: "pd.DataFrame | None" = None) -> "matplotlib.figure.Figure":
+def epochs(frame: pd.DataFrame, unit: str, factor: float = 1.0, chosen: pd.DataFrame | None = None) -> "matplotlib.figure.Figure":
     """A panel per dataset, at most MOST_PANELS, validation splits first: mean over runs at each epoch with a band of ± std (ddof 1).
 
     `frame`: records of one metric; only runs that are finite at an epoch count there, and no line crosses an epoch without any.
@@ -33,12 +35,12 @@ def epochs(frame: "pd.DataFrame", unit: str, factor: float = 1.0, chosen: "pd.Da
     if chosen is not None:
         keys = [key for key in ("algorithm", "run", "dataset", "epoch") if key in chosen.columns]
         picked = rows.merge(chosen[keys], on=keys)
-    with figure_style.style():
-        figure, grid = figure_style.grid(panels(frame)[:MOST_PANELS], columns=3, height=1.75)
+    with style.style():
+        figure, grid = style.grid(panels(frame)[:MOST_PANELS], columns=3, height=1.75)
         for dataset, axes in grid.items():
             height = 0.02  # of the next line of numbers
             for name in (name for name in names if (dataset, name) in curves.index):
-                look = figure_style.look(names.index(name))
+                look = style.look(names.index(name))
                 curve = curves.loc[(dataset, name)]
                 axes.plot(curve.index, curve["mean"], color=look["color"], linestyle=look["linestyle"])
                 alone = curve[curve["mean"].notna() & curve["mean"].shift().isna() & curve["mean"].shift(-1).isna()]
@@ -58,19 +60,18 @@ def epochs(frame: "pd.DataFrame", unit: str, factor: float = 1.0, chosen: "pd.Da
             axes.grid(True)
         figure.supxlabel("epoch", fontsize=8)
         figure.supylabel(unit, fontsize=8)
-        looks = [Line2D([], [], markersize=3.5, markeredgewidth=0, **figure_style.look(place)) for place in range(len(names))]
+        looks = [Line2D([], [], markersize=3.5, markeredgewidth=0, **style.look(place)) for place in range(len(names))]
         figure.legend(looks, names, loc="outside upper left", ncols=min(4, len(names)), handlelength=3.5)
     return figure
 
 
 def runs(
-    selected: "pd.DataFrame", unit: str, factor: float = 1.0, baseline: str | None = None, trained: Iterable[tuple[str, str]] = ()
+    selected: pd.DataFrame, unit: str, factor: float = 1.0, baseline: str | None = None, trained: Iterable[tuple[str, str]] = ()
 ) -> "matplotlib.figure.Figure":
     """A panel per dataset, a row per algorithm: every run a point, in the order of their numbers, and a bar at the mean.
 
     A dotted line marks the mean of `baseline`; rows of the (algorithm, dataset) in `trained` are shaded.
     """
-    import numpy as np
 
     names, trained = list(selected["algorithm"].unique()), set(trained)
     rows = selected.assign(value=selected["value"] * factor, row=selected["algorithm"].map(names.index)).sort_values(["row", "run"])
@@ -78,8 +79,8 @@ def runs(
     place, count = cells.cumcount(), cells.transform("size")
     rows["height"] = rows["row"] + np.where(count > 1, 0.54 * place / np.maximum(count - 1, 1) - 0.27, 0.0)
     datasets = list(selected["dataset"].unique())
-    with figure_style.style():
-        figure, grid = figure_style.grid(datasets, columns=RUN_COLUMNS, height=0.45 + 0.17 * len(names))
+    with style.style():
+        figure, grid = style.grid(datasets, columns=RUN_COLUMNS, height=0.45 + 0.17 * len(names))
         for panel, (dataset, axes) in enumerate(grid.items()):
             points, means = rows[rows["dataset"] == dataset], cells.mean()[dataset]
             axes.scatter(points["value"], points["height"], s=7, color=BLUE, linewidth=0, alpha=0.7)
@@ -100,17 +101,17 @@ def runs(
     return figure
 
 
-def datasets_of_runs(selected: "pd.DataFrame") -> tuple[list[str], list[str]]:
+def datasets_of_runs(selected: pd.DataFrame) -> tuple[list[str], list[str]]:
     """The datasets that `runs` can show without growing beyond a page or two, and those left out."""
     names, most = list(selected["dataset"].unique()), max(1, MOST_ROWS // selected["algorithm"].nunique())
     return names[:most], names[most:]
 
 
-def iqm(intervals: "pd.DataFrame", unit: str, factor: float = 1.0, lower: bool = False) -> "matplotlib.figure.Figure":
+def iqm(intervals: pd.DataFrame, unit: str, factor: float = 1.0, lower: bool = False) -> "matplotlib.figure.Figure":
     """A dot and an interval per algorithm, best on top: the rows of `iqm` in the table of bootstrap.intervals."""
     rows = intervals[intervals["quantity"] == "iqm"].sort_values(["value", "name"], ascending=[lower, True], ignore_index=True)
-    with figure_style.style():
-        figure, axes = figure_style.single(5.2, 0.5 + 0.2 * len(rows))
+    with style.style():
+        figure, axes = style.single(5.2, 0.5 + 0.2 * len(rows))
         axes.hlines(rows.index, rows["low"] * factor, rows["high"] * factor, color=BLUE, linewidth=2, alpha=0.6)
         axes.plot(rows["value"] * factor, rows.index, "o", color=BLUE, markersize=5)
         axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"IQM of {unit}")
@@ -120,27 +121,27 @@ def iqm(intervals: "pd.DataFrame", unit: str, factor: float = 1.0, lower: bool =
     return figure
 
 
-def profile(profiles: "pd.DataFrame", unit: str, factor: float = 1.0, lower: bool = False) -> "matplotlib.figure.Figure":
+def profile(profiles: pd.DataFrame, unit: str, factor: float = 1.0, lower: bool = False) -> "matplotlib.figure.Figure":
     """A curve per algorithm, of bootstrap.profiles: the share of runs and datasets with a better score than that below; 95 % bands."""
     from matplotlib.lines import Line2D
 
     names = list(profiles["algorithm"].unique())
-    with figure_style.style():
-        figure, axes = figure_style.single(5.2, 2.4)
+    with style.style():
+        figure, axes = style.single(5.2, 2.4)
         for place, name in enumerate(names):
-            curve, look = profiles[profiles["algorithm"] == name], figure_style.look(place)
+            curve, look = profiles[profiles["algorithm"] == name], style.look(place)
             axes.step(curve["score"] * factor, curve["share"], where="post", color=look["color"], linestyle=look["linestyle"])
             axes.fill_between(
                 curve["score"] * factor, curve["low"], curve["high"], step="post", color=look["color"], alpha=0.12, linewidth=0
             )
         axes.set(ylim=(0, 1), xlabel=unit, ylabel=f"share {'below' if lower else 'above'}")
         axes.grid(True)
-        looks = [Line2D([], [], **{**figure_style.look(place), "marker": ""}) for place in range(len(names))]
+        looks = [Line2D([], [], **{**style.look(place), "marker": ""}) for place in range(len(names))]
         figure.legend(looks, names, loc="upper left", bbox_to_anchor=(1, 1), handlelength=3.5)
     return figure
 
 
-def panels(frame: "pd.DataFrame") -> list[str]:
+def panels(frame: pd.DataFrame) -> list[str]:
     rows = frame[frame["epoch"].notna()]
     val = rows.loc[rows["role"] == "val", "dataset"].unique()
     return list(dict.fromkeys([*val, *rows["dataset"].unique()]))

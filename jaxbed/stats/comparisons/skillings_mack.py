@@ -6,18 +6,18 @@ Source: Skillings and Mack, "On the use of a Friedman-type statistic in balanced
 """
 
 import math
-from typing import TYPE_CHECKING
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+from scipy import stats
 
 from jaxbed.stats.comparisons import permutation, ranks
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 ARRANGEMENTS = 1_000_000  # listed for the exact p
 
 
-def skillings_mack(matrix: "pd.DataFrame", *, draws: int = permutation.DRAWS, seed: int = 0) -> dict:
+def test(matrix: pd.DataFrame, *, draws: int = permutation.DRAWS, seed: int = 0) -> dict:
     """The test on a matrix with NaN where there is no score; equals Friedman's chi2 on a complete one without ties.
 
     On a dataset with k of the n algorithms, A_j += sqrt(12 / (k+1)) (r_j - (k+1)/2) for those present, covariance S_jj += k-1, S_jl -= 1;
@@ -27,8 +27,6 @@ def skillings_mack(matrix: "pd.DataFrame", *, draws: int = permutation.DRAWS, se
     `listwise`: Friedman's test on the complete datasets, fewer, with its permutation p; None if no dataset is complete. `test`, numbers by
     name. Raises ValueError where no chain of datasets links all algorithms, for they cannot be compared, and as ranks.rank.
     """
-    import numpy as np
-    from scipy import stats
 
     ranks.rank(matrix.fillna(0.0))  # refuses repeated names and infinite scores
     n = len(matrix)
@@ -61,15 +59,14 @@ def skillings_mack(matrix: "pd.DataFrame", *, draws: int = permutation.DRAWS, se
     }
 
 
-def _listwise(complete: "pd.DataFrame", draws: int, seed: int) -> dict:
+def _listwise(complete: pd.DataFrame, draws: int, seed: int) -> dict:
     found = permutation.test(complete, draws=draws, seed=seed)
     more = {"p_permutation": found.p, "method": found.method, "draws": found.draws, "standard_error": found.standard_error}
     return {**ranks.friedman(complete), **more}
 
 
-def _scores(matrix: "pd.DataFrame") -> "tuple[np.ndarray, np.ndarray]":
+def _scores(matrix: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Weighted centred ranks [datasets, n], 0 where missing, and where there is a score; datasets with fewer than 2 left out."""
-    import numpy as np
 
     table = matrix.astype(float).round(ranks.DECIMALS).T
     table = table[table.notna().sum(axis=1) > 1]
@@ -78,11 +75,8 @@ def _scores(matrix: "pd.DataFrame") -> "tuple[np.ndarray, np.ndarray]":
     return np.nan_to_num(centred * np.sqrt(12 / (count + 1))), table.notna().to_numpy()
 
 
-def _every_order(scores: "np.ndarray", present: "np.ndarray") -> "np.ndarray":
+def _every_order(scores: np.ndarray, present: np.ndarray) -> np.ndarray:
     """Sums of the scores [arrangements, n]."""
-    from itertools import permutations
-
-    import numpy as np
 
     sums = np.zeros((1, scores.shape[1]))
     for score, here in zip(scores, present, strict=True):
@@ -92,9 +86,8 @@ def _every_order(scores: "np.ndarray", present: "np.ndarray") -> "np.ndarray":
     return sums
 
 
-def _random_orders(scores: "np.ndarray", present: "np.ndarray", draws: int, seed: int) -> "np.ndarray":
+def _random_orders(scores: np.ndarray, present: np.ndarray, draws: int, seed: int) -> np.ndarray:
     """Sums of the scores [draws, n]."""
-    import numpy as np
 
     rng = np.random.default_rng(seed)
     sums = np.zeros((draws, scores.shape[1]))

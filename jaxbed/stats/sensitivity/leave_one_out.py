@@ -7,68 +7,24 @@ Sources: Steegen et al., "Increasing transparency through a multiverse analysis"
 use post-hoc tests based on mean-ranks?", JMLR 2016 (the p of a pair depends on which other algorithms are in the table).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from itertools import chain, combinations
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from jaxbed.stats.comparisons import ranks
 from jaxbed.stats.sensitivity import bootstrap
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    Test = Callable[[pd.DataFrame], pd.DataFrame]
-
+Test = Callable[[pd.DataFrame], pd.DataFrame]
 PAIR = ["algorithm_i", "algorithm_j"]
 MOST_OTHERS = 12  # 4096 pools
 
 
-def multiverse(
-    specifications: "Iterable[tuple[dict, pd.DataFrame]]",
-    tests: "Mapping[str, Test]",
-    alpha: float = 0.05,
-    smallest_p: "Callable[[pd.DataFrame], Mapping[str, float]] | None" = None,
-) -> "pd.DataFrame":
-    """Every pair under every specification (labels such as selection, datasets, runs; and the matrix they lead to) and every test.
-
-    `smallest_p`: a matrix -> what each test can give at least. A test that cannot reject there, whatever the scores, is left out.
-
-    One row each: the labels, test, algorithm_i, algorithm_j, rank_difference (i - j, negative = i better), p, significant. The matrices
-    must list the algorithms in one order, so that a pair has one name.
-    """
-    import pandas as pd
-
-    frames = []
-    for labels, matrix in specifications:
-        floors = smallest_p(matrix) if smallest_p else {}
-        able = {name: test for name, test in tests.items() if floors.get(name, 0.0) < alpha}
-        frames += [_pairs(matrix, test, alpha).assign(**labels, test=name) for name, test in able.items()]
-    if not frames:
-        return pd.DataFrame(columns=["test", *PAIR, "rank_difference", "p", "significant"]).astype({"significant": bool})
-    table = pd.concat(frames, ignore_index=True)
-    numbers = [*PAIR, "rank_difference", "p", "significant"]
-    return table[[*(name for name in table.columns if name not in numbers), *numbers]]
-
-
-def agreement(table: "pd.DataFrame", by: Iterable[str] = ()) -> "pd.DataFrame":
-    """How many rows of a multiverse find i better, and j better, of how many: one row for every pair (and value of `by`).
-
-    Columns `by`, algorithm_i, algorithm_j, specifications, i_better, j_better, p_low, p_high.
-    """
-    marked = table.assign(
-        i_better=table["significant"] & (table["rank_difference"] < 0), j_better=table["significant"] & (table["rank_difference"] > 0)
-    )
-    groups = marked.groupby([*by, *PAIR], sort=False)
-    counts = {"specifications": ("p", "size"), "i_better": ("i_better", "sum"), "j_better": ("j_better", "sum")}
-    return groups.agg(**counts, p_low=("p", "min"), p_high=("p", "max")).reset_index()
-
-
-def pools(matrix: "pd.DataFrame", test: "Test", first: str, second: str) -> "pd.DataFrame":
+def pools(matrix: pd.DataFrame, test: Test, first: str, second: str) -> pd.DataFrame:
     """p of one pair for every set of other algorithms in the table, from one other to all: columns others (names joined by ' '), size, p.
 
     Raises ValueError for an algorithm that is not there, no other algorithm, or more than 12 others (2^12 tests).
     """
-    import pandas as pd
 
     for name in (first, second):
         if name not in matrix.index:
@@ -83,7 +39,7 @@ def pools(matrix: "pd.DataFrame", test: "Test", first: str, second: str) -> "pd.
     return pd.DataFrame(rows, columns=["others", "size", "p"])
 
 
-def without_each_algorithm(matrix: "pd.DataFrame", test: "Test", alpha: float = 0.05) -> "pd.DataFrame":
+def without_each_algorithm(matrix: pd.DataFrame, test: Test, alpha: float = 0.05) -> pd.DataFrame:
     """Every pair with one of the other algorithms left out at a time, `without` naming it ('' for the whole matrix).
 
     Columns without, algorithm_i, algorithm_j, rank_difference, p, significant.
@@ -91,14 +47,13 @@ def without_each_algorithm(matrix: "pd.DataFrame", test: "Test", alpha: float = 
     return _without_each(matrix, test, alpha, axis=0)
 
 
-def without_each_dataset(matrix: "pd.DataFrame", test: "Test", alpha: float = 0.05) -> "pd.DataFrame":
+def without_each_dataset(matrix: pd.DataFrame, test: Test, alpha: float = 0.05) -> pd.DataFrame:
     """Every pair with one dataset left out at a time; columns as in `without_each_algorithm`."""
     return _without_each(matrix, test, alpha, axis=1)
 
 
-def omnibus_without_each_dataset(matrix: "pd.DataFrame") -> "pd.DataFrame":
+def omnibus_without_each_dataset(matrix: pd.DataFrame) -> pd.DataFrame:
     """Friedman with one dataset left out at a time: columns without ('' for none), f, p_f_moment, kendall_w."""
-    import pandas as pd
 
     rows = []
     for name, rest in _parts(matrix, axis=1):
@@ -107,7 +62,7 @@ def omnibus_without_each_dataset(matrix: "pd.DataFrame") -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=["without", "f", "p_f_moment", "kendall_w"])
 
 
-def findings(algorithms_out: "pd.DataFrame", datasets_out: "pd.DataFrame") -> list[dict]:
+def findings(algorithms_out: pd.DataFrame, datasets_out: pd.DataFrame) -> list[dict]:
     """POOL: pairs whose decision changes when some other algorithm is left out. FRAGILE: pairs that are significant in 5 to 95 % of the
     tables with one dataset left out. One finding {code, text, algorithm_i, algorithm_j, without} for every pair; `without` names what
     changes the decision. The arguments come from `without_each_algorithm` and `without_each_dataset`.
@@ -128,19 +83,17 @@ def findings(algorithms_out: "pd.DataFrame", datasets_out: "pd.DataFrame") -> li
     return found
 
 
-def _parts(matrix: "pd.DataFrame", axis: int) -> "list[tuple[str, pd.DataFrame]]":
+def _parts(matrix: pd.DataFrame, axis: int) -> list[tuple[str, pd.DataFrame]]:
     return [("", matrix), *((name, matrix.drop(name, axis=axis)) for name in matrix.axes[axis])]
 
 
-def _without_each(matrix: "pd.DataFrame", test: "Test", alpha: float, axis: int) -> "pd.DataFrame":
-    import pandas as pd
+def _without_each(matrix: pd.DataFrame, test: Test, alpha: float, axis: int) -> pd.DataFrame:
 
-    parts = [_pairs(part, test, alpha).assign(without=name) for name, part in _parts(matrix, axis) if min(part.shape) > 1]
+    parts = [decisions(part, test, alpha).assign(without=name) for name, part in _parts(matrix, axis) if min(part.shape) > 1]
     return pd.concat(parts, ignore_index=True)[["without", *PAIR, "rank_difference", "p", "significant"]]
 
 
-def _pairs(matrix: "pd.DataFrame", test: "Test", alpha: float) -> "pd.DataFrame":
-    import pandas as pd
+def decisions(matrix: pd.DataFrame, test: Test, alpha: float) -> pd.DataFrame:
 
     p, means = test(matrix), ranks.mean_ranks(matrix)
     rows = [(i, j, means[i] - means[j], p.loc[i, j]) for i, j in combinations(matrix.index, 2)]
@@ -148,7 +101,7 @@ def _pairs(matrix: "pd.DataFrame", test: "Test", alpha: float) -> "pd.DataFrame"
     return table.assign(significant=table["p"] < alpha)
 
 
-def _split(rows: "pd.DataFrame") -> "tuple[bool, pd.DataFrame]":
+def _split(rows: pd.DataFrame) -> tuple[bool, pd.DataFrame]:
     """The decision on the whole matrix, and the rows with something left out."""
     whole = rows["without"] == ""
     return bool(rows.loc[whole, "significant"].iloc[0]), rows[~whole]

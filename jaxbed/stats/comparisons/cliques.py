@@ -3,20 +3,17 @@
 Sources: Demšar, JMLR 2006, figure 1 (bars); Piepho, "An algorithm for a letter-based representation of all-pairwise comparisons", 2004.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 MOST_LETTERED = 20  # algorithms: of more, sets without a difference can be too many to find
 
 
-def by_rank(mean_ranks: "pd.Series") -> list[str]:
+def by_rank(mean_ranks: pd.Series) -> list[str]:
     """The algorithms, best first; equal ranks by name, so that the order of rows does not matter."""
     return sorted(mean_ranks.index, key=lambda name: (round(mean_ranks[name], 9), name))
 
 
-def cliques(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float) -> list[list[str]]:
+def cliques(mean_ranks: pd.Series, p: pd.DataFrame, alpha: float) -> list[list[str]]:
     """The maximal groups, two or more, of algorithms adjacent in mean rank of which no pair has p < alpha; best first.
 
     p [n, n] need not rise as ranks approach: two algorithms that do not differ stay apart if one between them differs from either.
@@ -34,14 +31,14 @@ def cliques(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float) -> list[li
     return groups
 
 
-def unjoined(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float) -> list[tuple[str, str]]:
+def unjoined(mean_ranks: pd.Series, p: pd.DataFrame, alpha: float) -> list[tuple[str, str]]:
     """The pairs with p >= alpha that no clique holds."""
     order, groups = by_rank(mean_ranks), cliques(mean_ranks, p, alpha)
     alike = [(i, j) for place, i in enumerate(order) for j in order[place + 1 :] if p.loc[i, j] >= alpha]
     return [(i, j) for i, j in alike if not any(i in group and j in group for group in groups)]
 
 
-def levels(mean_ranks: "pd.Series", groups: list[list[str]]) -> list[tuple[float, float, int]]:
+def levels(mean_ranks: pd.Series, groups: list[list[str]]) -> list[tuple[float, float, int]]:
     """First rank, last rank and level of a bar for each of the `cliques`: bars of one level do not touch, and few levels do."""
     bars, ends = [], []  # of each level, where its last bar ends
     for group in groups:
@@ -52,7 +49,7 @@ def levels(mean_ranks: "pd.Series", groups: list[list[str]]) -> list[tuple[float
     return bars
 
 
-def letters(mean_ranks: "pd.Series", p: "pd.DataFrame", alpha: float) -> "pd.Series | None":
+def letters(mean_ranks: pd.Series, p: pd.DataFrame, alpha: float) -> pd.Series | None:
     """Compact letter display: two algorithms share a letter if and only if p >= alpha for them; 'a' begins with the best mean rank.
 
     None for more than MOST_LETTERED algorithms, or where more letters would be needed than there are, 52.

@@ -1,34 +1,35 @@
 """Other choices that could have been made in good faith: the specifications of the multiverse, and their tests.
 
-Selection rule x which runs x which datasets x test; see `sensitivity.multiverse`.
+Selection rule x which runs x which datasets x test; see `leave_one_out.multiverse`.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from jaxbed.stats import new_datasets, tables, these_datasets
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from jaxbed.stats import tables
 from jaxbed.stats.comparisons import pairwise, permutation, ranks
 from jaxbed.stats.options import Options
-from jaxbed.stats.selection import select
-from jaxbed.stats.sensitivity import sensitivity
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxbed.stats.selection import rules
+from jaxbed.stats.sensitivity import leave_one_out
+from jaxbed.stats.sensitivity.leave_one_out import PAIR, Test
 
 DRAWS = 20_000
 RULES = ("best_val", "last")
 
 
-def multiverse(
-    frame: "pd.DataFrame",
-    selected: "pd.DataFrame",
+def analyse(
+    frame: pd.DataFrame,
+    selected: pd.DataFrame,
     options: Options,
     sets: Mapping[str, Sequence[str]],
     suspects: Iterable[tuple[str, int]],
-    last: "pd.DataFrame | None",
+    last: pd.DataFrame | None,
     families: Mapping[str, str],
 ) -> dict:
     """The table of all specifications, how often each pair differs, the choices that were varied, and what does not count.
@@ -38,7 +39,6 @@ def multiverse(
     `selected` as chosen now; `sets` names sets of datasets; `suspects` are runs that the audit doubts; `last`: the same runs averaged over
     their last epochs. Selection rules are varied where epochs are known, other rules only where they can be applied.
     """
-    import pandas as pd
 
     logging.getLogger(__name__).info("other choices")
     algorithms, sign = selected["algorithm"].unique().tolist(), -1 if options.lower else 1
@@ -55,19 +55,58 @@ def multiverse(
                         specifications.append(({"selection": rule, "runs": policy, "datasets": name}, part))
     functions = tests(options, len(algorithms), families)
     smallest_p = partial(_smallest_p, families=families)
-    table = sensitivity.multiverse(specifications, functions, options.alpha, smallest_p).dropna(subset="p")
+    table = table_of(specifications, functions, options.alpha, smallest_p).dropna(subset="p")
     floors = [(name, matrix.shape[1], p) for _, matrix in specifications for name, p in smallest_p(matrix).items() if name in functions]
     lost = Counter(floor for floor in floors if floor[2] >= options.alpha)
     return {
         "specifications": len(floors) - lost.total(),
         "left_out": [{"test": name, "datasets": m, "smallest_p": p, "specifications": count} for (name, m, p), count in lost.items()],
         "varied": {**varied, "test": [name for name in functions if name in set(table["test"])]},
-        "pairs": sensitivity.agreement(table),
+        "pairs": agreement(table),
         "table": table,
     }
 
 
-def tests(options: Options, n: int, families: Mapping[str, str]) -> "dict[str, Callable[[pd.DataFrame], pd.DataFrame]]":
+def table_of(
+    specifications: Iterable[tuple[dict, pd.DataFrame]],
+    tests: Mapping[str, Test],
+    alpha: float = 0.05,
+    smallest_p: Callable[[pd.DataFrame], Mapping[str, float]] | None = None,
+) -> pd.DataFrame:
+    """Every pair under every specification (labels such as selection, datasets, runs; and the matrix they lead to) and every test.
+
+    `smallest_p`: a matrix -> what each test can give at least. A test that cannot reject there, whatever the scores, is left out.
+
+    One row each: the labels, test, algorithm_i, algorithm_j, rank_difference (i - j, negative = i better), p, significant. The matrices
+    must list the algorithms in one order, so that a pair has one name.
+    """
+
+    frames = []
+    for labels, matrix in specifications:
+        floors = smallest_p(matrix) if smallest_p else {}
+        able = {name: test for name, test in tests.items() if floors.get(name, 0.0) < alpha}
+        frames += [leave_one_out.decisions(matrix, test, alpha).assign(**labels, test=name) for name, test in able.items()]
+    if not frames:
+        return pd.DataFrame(columns=["test", *PAIR, "rank_difference", "p", "significant"]).astype({"significant": bool})
+    table = pd.concat(frames, ignore_index=True)
+    numbers = [*PAIR, "rank_difference", "p", "significant"]
+    return table[[*(name for name in table.columns if name not in numbers), *numbers]]
+
+
+def agreement(table: pd.DataFrame, by: Iterable[str] = ()) -> pd.DataFrame:
+    """How many rows of a multiverse find i better, and j better, of how many: one row for every pair (and value of `by`).
+
+    Columns `by`, algorithm_i, algorithm_j, specifications, i_better, j_better, p_low, p_high.
+    """
+    marked = table.assign(
+        i_better=table["significant"] & (table["rank_difference"] < 0), j_better=table["significant"] & (table["rank_difference"] > 0)
+    )
+    groups = marked.groupby([*by, *PAIR], sort=False)
+    counts = {"specifications": ("p", "size"), "i_better": ("i_better", "sum"), "j_better": ("j_better", "sum")}
+    return groups.agg(**counts, p_low=("p", "min"), p_high=("p", "max")).reset_index()
+
+
+def tests(options: Options, n: int, families: Mapping[str, str]) -> dict[str, Callable[[pd.DataFrame], pd.DataFrame]]:
     """Name -> matrix -> p [n, n]; that against the baseline has p for pairs with it only. For two algorithms those that are exact.
 
     With families of datasets only the test that counts them: the others reject a true null in a quarter to a half of all cases.
@@ -80,14 +119,12 @@ def tests(options: Options, n: int, families: Mapping[str, str]) -> "dict[str, C
         functions["Nemenyi"] = ranks.nemenyi
         functions |= {f"{name} + Holm": partial(_pairwise, column=f"p_{name.lower()}_holm") for name in ("z", "Conover")}
         if options.baseline is not None:
-            functions["z against the baseline + Holm"] = partial(new_datasets.control, baseline=options.baseline)
+            functions["z against the baseline + Holm"] = partial(pairwise.control, baseline=options.baseline)
     return functions
 
 
-def _smallest_p(matrix: "pd.DataFrame", families: Mapping[str, str]) -> dict[str, float]:
+def _smallest_p(matrix: pd.DataFrame, families: Mapping[str, str]) -> dict[str, float]:
     """Of each of `tests` on so many algorithms and datasets, without ties; Conover's can give 0."""
-    import numpy as np
-    from scipy import stats
 
     n, m = matrix.shape
     blocks = len({families[name] for name in matrix}) if families else m
@@ -102,11 +139,11 @@ def _smallest_p(matrix: "pd.DataFrame", families: Mapping[str, str]) -> dict[str
     }
 
 
-def _pairwise(matrix: "pd.DataFrame", column: str) -> "pd.DataFrame":
-    return these_datasets.p_matrix(pairwise.pairs(matrix), list(matrix.index), column)
+def _pairwise(matrix: pd.DataFrame, column: str) -> pd.DataFrame:
+    return pairwise.p_matrix(pairwise.pairs(matrix), list(matrix.index), column)
 
 
-def _selections(frame: "pd.DataFrame", selected: "pd.DataFrame", options: Options, last: "pd.DataFrame | None") -> dict:
+def _selections(frame: pd.DataFrame, selected: pd.DataFrame, options: Options, last: pd.DataFrame | None) -> dict:
     if last is not None:
         return {"as given": selected, "last epochs": last[last["metric"] == options.metric]}
     epochs = frame[frame["epoch"].notna()].groupby(["algorithm", "run"])["epoch"].nunique()
@@ -116,13 +153,13 @@ def _selections(frame: "pd.DataFrame", selected: "pd.DataFrame", options: Option
     for rule in (*RULES, f"last_n:{max(2, min(30, int(epochs.min()) // 2))}"):
         if rule not in found:
             try:
-                found[rule] = select.apply(frame, rule, options.metric, datasets, options.ties)
+                found[rule] = rules.apply(frame, rule, options.metric, datasets, options.ties)
             except ValueError:  # no validation split, too few epochs, an epoch not evaluated: not a choice for these records
                 continue
     return found
 
 
-def _run_policies(scores: "pd.DataFrame", suspects: set) -> "dict[str, pd.DataFrame]":
+def _run_policies(scores: pd.DataFrame, suspects: set) -> dict[str, pd.DataFrame]:
     """All runs; without those that the audit doubts; equally many of each algorithm, the first."""
     found = {"all": scores}
     doubted = [pair in suspects for pair in zip(scores["algorithm"], scores["run"], strict=True)]
