@@ -409,7 +409,7 @@ def test_pairs_against_scipy_scikit_posthocs_and_statsmodels():
     }
     for name, p in theirs.items():
         np.testing.assert_allclose(found[name], p, rtol=1e-9, err_msg=name)
-    for name in pairwise.TESTS:
+    for name in (test.name for test in pairwise.TESTS):
         np.testing.assert_allclose(found[f"p_{name}_holm"], multipletests(found[f"p_{name}"], method="holm")[1], rtol=1e-12)
     control = pairwise.pairs(matrix, "a3").set_index("algorithm_i")
     demsar = scikit_posthocs.posthoc_demsar(-matrix.T, control="a3", p_adjust="holm")
@@ -432,7 +432,7 @@ def test_effects_have_a_direction_and_do_not_depend_on_order():
     turned = turned[(turned["algorithm_i"] == "a1") & (turned["algorithm_j"] == "a0")].iloc[0]
     for name in ("rank_difference", "hodges_lehmann", "rank_biserial"):
         assert turned[name] == -row[name], name
-    for name in pairwise.TESTS:
+    for name in (test.name for test in pairwise.TESTS):
         assert turned[f"p_{name}"] == row[f"p_{name}"] and turned[f"p_{name}_holm"] == row[f"p_{name}_holm"], name
     scaled = pairwise.pairs(np.exp(matrix))  # other scales within a dataset move the signed ranks, not the ranks
     for name in ("p_z", "p_conover", "p_sign", "rank_difference", "wins_i"):

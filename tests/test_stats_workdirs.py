@@ -18,7 +18,7 @@ from jaxbed.evaluation import metrics
 from jaxbed.methods import lff
 from jaxbed.models import mlp
 from jaxbed.stats import main
-from jaxbed.stats.audit import training_data
+from jaxbed.stats.audit import provenance
 from jaxbed.stats.reading import records
 from jaxbed.training import variants
 
@@ -85,7 +85,7 @@ def test_runs_trained_on_other_data_are_told(tmp_path, capsys, other, words):
     assert warned(capsys, paths[0], paths[2]) == []
 
 
-@pytest.mark.parametrize("fact", training_data.NOT_TRAINING)
+@pytest.mark.parametrize("fact", provenance.NOT_TRAINING)
 def test_facts_that_tell_nothing_of_training_are_not_compared(tmp_path, capsys, fact):
     paths = [write(tmp_path / "one", "erm", FACTS | {fact: "x"}), write(tmp_path / "two", "lff", FACTS | {fact: "y"})]
     assert warned(capsys, *paths) == []
@@ -95,14 +95,14 @@ def test_only_runs_that_share_a_dataset_are_compared():
     data = [("erm", "A", 1.0), ("lff", "B", 5.0)]
     sources = [{"runs": [[name, 1]], "data": FACTS | {"conflicting_percent": percent}} for name, _, percent in data]
     selected = pd.DataFrame([(name, 1, dataset) for name, dataset, _ in data], columns=["algorithm", "run", "dataset"])
-    assert training_data.mixed(selected, sources) == []
-    assert len(training_data.mixed(selected.assign(dataset="A"), sources)) == 1
-    assert training_data.mixed(selected.assign(dataset="A"), sources[:1]) == []  # nothing is known of the other, as of scores in a CSV
+    assert provenance.mixed_training_data(selected, sources) == []
+    assert len(provenance.mixed_training_data(selected.assign(dataset="A"), sources)) == 1
+    assert provenance.mixed_training_data(selected.assign(dataset="A"), sources[:1]) == []  # a CSV tells nothing of its data
 
 
 def test_runs_of_one_algorithm_on_other_data_are_told():
     sources = [{"runs": [["erm", run]], "data": FACTS | {"conflicting_percent": run}} for run in (1, 5)]
-    (finding,) = training_data.mixed(pd.DataFrame({"algorithm": "erm", "run": [1, 5], "dataset": "A"}), sources)
+    (finding,) = provenance.mixed_training_data(pd.DataFrame({"algorithm": "erm", "run": [1, 5], "dataset": "A"}), sources)
     assert finding["values"] == {"1": [["erm", 1]], "5": [["erm", 5]]} and finding["datasets"] == ["A"]
     json.dumps(finding)
 

@@ -24,7 +24,7 @@ audit/                    are the scores plausible?
     checks                all checks together; copied, mislabelled and frozen runs, selection on test data
     scales                values outside their scale, fractions next to percentages
     printed_tables        printed means against the runs they summarise; scores against the number of images
-    training_data         runs that were trained on different data or tested on different images
+    provenance            runs that were trained on different data or tested on different images
 comparisons/              hypothesis tests, effect sizes and posteriors, as functions of a table of scores
     ranks                 mean ranks, Friedman, Iman-Davenport, Quade, Nemenyi
     permutation           permutation tests of rank sums over data sets

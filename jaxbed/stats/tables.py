@@ -1,4 +1,4 @@
-"""Tables of scores and of pairs: numbers in frames, then CSV, LaTeX (booktabs) and aligned text."""
+"""Tables of scores and pairs as frames, CSV, LaTeX (booktabs) and aligned text; how p-values are written."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -34,14 +34,14 @@ FRACTIONS = (
     "shape_bias",
     "error",
 )
-SMALLEST_P = 1e-12  # 1 - cdf holds no digits below
+SMALLEST_P = 1e-12  # below, 1 - cdf has no correct digits
 
 
 def summary(selected: pd.DataFrame) -> pd.DataFrame:
     """Over the runs of each cell: algorithm, dataset, mean, std (ddof 1; NaN for one run), n, runs (their numbers, joined by spaces).
 
-    `selected` holds one value per (algorithm, run, dataset) of one metric. Algorithms and datasets keep the order in which they first
-    appear. Raises ValueError for several metrics or several values of a run, which would be averaged as if they were runs.
+    `selected` holds one value per (algorithm, run, dataset) of one metric. Algorithms and datasets keep the order of their first
+    appearance. Raises ValueError for several metrics, and for several values of a run, which would be averaged as if they were runs.
     """
     metrics = selected["metric"].unique()
     if len(metrics) > 1:
@@ -55,8 +55,8 @@ def summary(selected: pd.DataFrame) -> pd.DataFrame:
     cells = selected.sort_values("run", kind="stable").groupby(["algorithm", "dataset"])  # sorted: the same bytes for any order of rows
     table = cells.agg(mean=("value", "mean"), std=("value", "std"), n=("value", "size"), runs=("run", lambda run: " ".join(map(str, run))))
     order = selected[["algorithm", "dataset"]].drop_duplicates()
-    rows = {name: place for place, name in enumerate(order["algorithm"].unique())}
-    columns = {name: place for place, name in enumerate(order["dataset"].unique())}
+    rows = {name: index for index, name in enumerate(order["algorithm"].unique())}
+    columns = {name: index for index, name in enumerate(order["dataset"].unique())}
     table = table.reset_index()
     places = table.assign(row=table["algorithm"].map(rows), column=table["dataset"].map(columns))
     return places.sort_values(["row", "column"], ignore_index=True)[table.columns]
@@ -68,18 +68,18 @@ def matrix(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def scale(scores: pd.DataFrame) -> float:
-    """100 if they are fractions, which print as percent: a metric of FRACTIONS (in `scores.attrs`) with all means in [0, 1]; else 1."""
+    """100 for fractions, which are printed in percent: a metric of FRACTIONS (in `scores.attrs`) with all means in [0, 1]; else 1."""
     known = scores.attrs.get("metric", "accuracy") in FRACTIONS
     return 100.0 if known and scores["mean"].between(0, 1).all() else 1.0
 
 
 def to_csv(frame: pd.DataFrame, path: str | Path) -> None:
-    """Writes what `csv_text` gives."""
+    """Writes the frame as `csv_text`."""
     Path(path).write_text(csv_text(frame), encoding="utf-8", newline="")
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """Full precision, no index, LF line ends on every system; no cell that a spreadsheet would run, see `names.as_cell`."""
+    """Full precision, no index, LF line ends on every system; no cell that a spreadsheet would execute, see `names.as_cell`."""
     texts = {name: column.map(_cell) for name, column in frame.items() if column.dtype.kind not in "iufb"}
     return frame.assign(**texts).to_csv(index=False, lineterminator="\n")
 
@@ -89,21 +89,21 @@ def _cell(value: object) -> object:
 
 
 def escape(text: object) -> str:
-    """Text that LaTeX prints as it stands."""
+    """The text with LaTeX's special characters escaped."""
     return "".join(ESCAPES.get(letter, letter) for letter in str(text))
 
 
 def cells(
     scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()
 ) -> dict[str, dict[str, tuple[str, bool]]]:
-    """algorithm -> dataset -> ('73.8 ± 0.2', is best); '-' where there is no run. Best as in `to_text`."""
+    """algorithm -> dataset -> ('73.8 ± 0.2', is best); '-' where there is no run. The best are those of `to_text`."""
     means, spreads, best = _printed(scores), _spreads(scores), _best(scores, lower, in_distribution)
     texts = means.where(spreads == "", means + " ± " + spreads).replace("", "-")
     return {row: {name: (texts.loc[row, name], bool(best.loc[row, name])) for name in texts} for row in texts.index}
 
 
 def to_text(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
-    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each dataset, and all that print alike.
+    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each dataset and all that print the same.
 
     Cells (algorithm, dataset) that are `in_distribution` are marked '_' and are never the best; `lower`: lower is better.
     """
@@ -124,7 +124,7 @@ def counts_to_text(scores: pd.DataFrame) -> str:
 
 
 def to_latex(scores: pd.DataFrame, decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
-    """A booktabs tabular of mean ± std, algorithms in rows, the best of each dataset in bold, and all that print alike.
+    """A booktabs tabular of mean ± std, algorithms in rows, the best of each dataset and all that print the same in bold.
 
     Fractions are shown in percent (see `scale`). The std is left out where a cell has one run; a cell without runs is a dash.
     Cells (algorithm, dataset) that are `in_distribution` are underlined and never bold, their datasets have a dagger. Rounded half to even.
@@ -151,9 +151,9 @@ def pairs_to_latex(p: pd.DataFrame, alpha: float, decimals: int | None = None, l
     """
     lines = [r"\begin{tabular}{l" + "c" * (len(p) - 1) + "}", r"\toprule"]
     lines += [" & ".join(["", *map(escape, p.columns[1:])]) + r" \\", r"\midrule"]
-    for place, row in enumerate(p.index[:-1]):
-        cells = [escape(row), *[""] * place]
-        for column in p.columns[place + 1 :]:
+    for index, row in enumerate(p.index[:-1]):
+        cells = [escape(row), *[""] * index]
+        for column in p.columns[index + 1 :]:
             value = p.loc[row, column]
             cells.append(p_to_latex(value, alpha, decimals, 0.0 if least is None else least.loc[row, column]))
         lines.append(" & ".join(cells) + r" \\")
@@ -169,20 +169,20 @@ def p_to_latex(p: float, alpha: float, decimals: int | None = None, least: float
 def pairs_to_text(p: pd.DataFrame, alpha: float, decimals: int | None = None, least: pd.DataFrame | None = None) -> str:
     """The p-values [n, n] for a terminal, upper triangle; '*' marks p < alpha. `decimals` and `least` as in `pairs_to_latex`."""
     body = []
-    for place, row in enumerate(p.index[:-1]):
+    for index, row in enumerate(p.index[:-1]):
         cells = [
             format_p(p.loc[row, column], decimals, 0.0 if least is None else least.loc[row, column])
             + ("*" if p.loc[row, column] < alpha else " ")
-            for column in p.columns[place + 1 :]
+            for column in p.columns[index + 1 :]
         ]
-        body.append([str(row), *[""] * place, *cells])
+        body.append([str(row), *[""] * index, *cells])
     return align([["p", *map(str, p.columns[1:])], *body])
 
 
 def format_p(p: float, decimals: int | None = None, least: float = 0.0) -> str:
-    """0.053, 0.0015, 2.2e-06, '<1e-12': at least two digits that count; or so many decimals.
+    """0.053, 0.0015, 2.2e-06, '<1e-12': at least two significant digits; or the given number of decimals.
 
-    `least`: what p is at least, being found by random draws; a p that is no larger is a bound and prints as '≤1e-05'.
+    `least`: the smallest p that the random draws can give; a p that is not larger is a bound and prints as '≤1e-05'.
     """
     if p != p:
         return "n/a"
@@ -198,9 +198,9 @@ def format_p(p: float, decimals: int | None = None, least: float = 0.0) -> str:
 
 
 def least(table: pd.DataFrame, column: str) -> pd.Series:
-    """For each row of a table of tests what its p in `column` is at least, for `format_p`; 0 where p is exact or in closed form.
+    """For each row of a table of tests the smallest p possible in `column`, for `format_p`; 0 where p is exact or in closed form.
 
-    A column NAME_least says so of NAME. An adjusted p is a bound itself where the p before adjustment is at its least.
+    Column NAME_least holds it for NAME. An adjusted p is a bound itself where the p before adjustment is at its smallest.
     """
     before = column.removesuffix("_holm")
     if f"{before}_least" not in table:
@@ -210,13 +210,13 @@ def least(table: pd.DataFrame, column: str) -> pd.Series:
 
 
 def p_equals(p: float, least: float = 0.0) -> str:
-    """'p = 0.020', 'p ≤1e-05' or 'p <1e-12', for a sentence."""
+    """'p = 0.020', 'p ≤1e-05' or 'p <1e-12', as part of a sentence."""
     text = format_p(p, least=least)
     return f"p {text}" if text[0] in "<≤" else f"p = {text}"
 
 
 def format_share(share: float, least: float = 0.0) -> str:
-    """0.984, 0.9996, 2.0e-04: a share of random draws, each of which is `least` of them; '<2e-05' for none, '>0.99998' for all."""
+    """0.984, 0.9996, 2.0e-04: a share of random draws, one draw being `least` of them; '<2e-05' for none, '>0.99998' for all."""
     if share != share:
         return "n/a"
     if share == 0 and least:
@@ -230,7 +230,7 @@ def format_share(share: float, least: float = 0.0) -> str:
 
 def align(rows: list[list[str]]) -> str:
     """Rows of cells as lines, the first column to the left, the others to the right."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
@@ -253,8 +253,8 @@ def _spreads(scores: pd.DataFrame, decimals: int = 1) -> pd.DataFrame:
     return _grid(scores, "std").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
 
 
-def _best(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1):
-    """[algorithms, datasets] of bool. Compared as printed: nobody can see why one of two equal numbers is bold."""
+def _best(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1) -> pd.DataFrame:
+    """[algorithms, datasets] of bool. Compared as printed: of two numbers that look equal, not only one may be bold."""
     means, printed = matrix(scores), _printed(scores, decimals)
     for row, column in in_distribution:
         if row in means.index and column in means.columns:

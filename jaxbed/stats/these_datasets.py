@@ -1,6 +1,6 @@
-"""Question 2: do the algorithms differ on these datasets, had other runs been trained? Runs are random, datasets fixed.
+"""Question 2: would the algorithms differ on these datasets with other runs? Runs are random, datasets fixed.
 
-Brings together the parts of `per_dataset` and the bootstrap of cells. Says nothing about other datasets.
+Applies the tests of `per_dataset`. Nothing follows for other datasets.
 """
 
 import logging
@@ -17,26 +17,28 @@ from jaxbed.stats.options import Options
 
 
 def tests(compared: pd.DataFrame, options: Options, complete: bool) -> dict | None:
-    """Results by name from the selected scores, higher is better; None where every algorithm has one run.
+    """Results by name from the selected scores, higher is better; None if every algorithm has one run.
 
-    datasets       per_dataset.test: Kruskal-Wallis on each dataset, of paired runs Friedman; p by permutation, Holm over datasets
+    datasets       per_dataset.test: Kruskal-Wallis on each dataset, or Friedman for paired runs; p by permutation, Holm over datasets
     dunn           which pairs differ on which dataset
     improvement    Cliff's delta and probability of improvement on each dataset
-    pairs          all datasets at once, runs re-divided; None unless every run has all datasets
+    pairs          all datasets at once, runs reassigned; None unless every run has all datasets
     baseline_comparisons  the same against the baseline alone
-    floors         the least p, adjusted, that so few runs can give: datasets, pairs, baseline_comparisons
+    floors         the smallest adjusted p that so few runs can give: datasets, pairs, baseline_comparisons
     intervals      t interval of every cell
     """
     if compared.groupby("algorithm")["run"].nunique().max() < 2:
         return None
     logging.getLogger(__name__).info("tests on these datasets")
-    draws = {"draws": options.permutations, "seed": options.seed}
-    pairs = per_dataset.pairs(compared, **draws) if complete else None
-    against = per_dataset.pairs(compared, options.baseline, **draws) if complete and options.baseline is not None else None
+    draws, seed = options.permutations, options.seed
+    pairs = per_dataset.pairs(compared, draws=draws, seed=seed) if complete else None
+    against = None
+    if complete and options.baseline is not None:
+        against = per_dataset.pairs(compared, options.baseline, draws=draws, seed=seed)
     return {
-        "question": "do the algorithms differ on these datasets, had other runs been trained?",
+        "question": "would the algorithms differ on these datasets with other runs?",
         "seed": options.seed,
-        "datasets": per_dataset.test(compared, paired=options.paired, **draws),
+        "datasets": per_dataset.test(compared, paired=options.paired, draws=draws, seed=seed),
         "dunn": per_dataset.dunn(compared),
         "improvement": per_dataset.improvement(compared),
         "pairs": pairs,
@@ -47,16 +49,16 @@ def tests(compared: pd.DataFrame, options: Options, complete: bool) -> dict | No
 
 
 def smallest_p(sizes: Sequence[int]) -> float:
-    """No p of per_dataset.test or pairs is below this for runs of these numbers: algorithms with equally many may change places.
+    """The smallest p of per_dataset.test or pairs for these numbers of runs; algorithms with equal numbers may be exchanged.
 
-    0.1 for 3 and 3 runs, 0.0079 for 5 and 5. Times the number of comparisons, the least p after Holm.
+    0.1 for 3 and 3 runs, 0.0079 for 5 and 5. Multiplied by the number of comparisons, it is the smallest p after Holm.
     """
     alike = math.prod(math.factorial(count) for count in Counter(sizes).values())
     return alike * math.prod(math.factorial(size) for size in sizes) / math.factorial(sum(sizes))
 
 
 def findings(floors: dict, alpha: float) -> list[dict]:
-    """FEW_RUNS: tests that cannot find anything, whatever the scores."""
+    """FEW_RUNS: tests that cannot reject, whatever the scores."""
     words = {"datasets": "each dataset", "pairs": "all pairs", "baseline_comparisons": "all against the baseline"}
     high = [f"{words[name]} ({p:.3g})" for name, p in floors.items() if p >= alpha]
     text = f"so few runs cannot give p < {alpha:g} for other runs on these datasets, whatever the scores: {'; '.join(high)}"
@@ -69,14 +71,14 @@ def _floors(compared: pd.DataFrame, options: Options) -> dict[str, float]:
     families = {"datasets": on_datasets, "pairs": list(combinations(runs, 2))}
     if options.baseline is not None:
         families["baseline_comparisons"] = [(count, runs[options.baseline]) for count in runs.drop(options.baseline)]
-    found = {name: min(1.0, len(sizes) * min(map(smallest_p, sizes))) for name, sizes in families.items()}
+    floors = {name: min(1.0, len(sizes) * min(map(smallest_p, sizes))) for name, sizes in families.items()}
     if options.paired:
         paired = [permutation.smallest_p(len(counts), counts[0])["friedman_exact"] for counts in on_datasets]
-        found["datasets"] = min(1.0, len(paired) * min(paired))
-    return found
+        floors["datasets"] = min(1.0, len(paired) * min(paired))
+    return floors
 
 
 def headline(pairs: pd.DataFrame, algorithms: list[str], column: str, name: str) -> dict:
-    """The parts of an Analysis that are the test of all pairs: the table, p and what it is at least [n, n], the name of the test."""
+    """The fields of an Analysis about the test of all pairs: the table, p and the smallest possible p [n, n], the name of the test."""
     least = pairwise.p_matrix(pairs.assign(least=tables.least(pairs, column)), algorithms, "least")
     return {"pairs": pairs, "p": pairwise.p_matrix(pairs, algorithms, column), "p_least": least, "p_name": name}

@@ -18,25 +18,24 @@ from jaxbed.stats.comparisons import ranks
 DECIMALS = 12
 PRIOR_STRENGTH = 0.5  # weight of a pseudo-observation of difference 0
 DRAWS, FEWEST_DRAWS = 50_000, 5000
-WORK = 20_000_000_000  # multiplications, some seconds: fewer draws for many algorithms and datasets
-CHUNK = 1_000_000  # products of two weights held at a time
+WORK = 20_000_000_000  # most multiplications, some seconds: fewer draws for many algorithms and datasets
+CHUNK = 1_000_000  # most products of two weights in memory
 
 
 def signed_rank(matrix: pd.DataFrame, rope: float, draws: int | None = None, seed: int = 0) -> pd.DataFrame:
-    """Every pair once: which of "i better", "equal within rope", "j better" the datasets speak for.
+    """Every pair once: the probabilities of "i better", "equal within rope" and "j better" given the datasets.
 
     With d_0 = 0 (weight 0.5) and the m differences d = i - j (weight 1 each) as atoms, w ~ Dirichlet(weights),
 
         theta_i = sum_kl w_k w_l [d_k + d_l > 2 rope],  theta_j likewise below -2 rope,  theta_rope the rest;
 
     a sum exactly on a boundary counts half on either side. Columns algorithm_i, algorithm_j; p_i, p_rope, p_j: the share of draws in
-    which that theta is largest (equal ones share); theta_i, theta_rope, theta_j: posterior means in closed form.
+    which that theta is largest (shared among equal ones); theta_i, theta_rope, theta_j: posterior means in closed form.
     `draws`: default `most_draws`. Raises ValueError for a negative rope, and what `ranks.rank` raises.
     """
-
     refuse_negative(rope)
-    ranks.rank(matrix)  # refuses what cannot be compared
-    scores = matrix[sorted(matrix.columns, key=str)].to_numpy(float)  # sorted: a dataset meets the same draws wherever its column stands
+    ranks.rank(matrix)  # raises an error for what cannot be compared
+    scores = matrix[sorted(matrix.columns, key=str)].to_numpy(float)  # sorted: the same draws whatever the order of columns
     first, second = np.array(list(combinations(range(len(scores)), 2))).T
     kinds = _kinds(scores[first] - scores[second], rope)  # [P, 3, K], a row for every pair of atoms
     weights = np.array([PRIOR_STRENGTH, *np.ones(matrix.shape[1])])
@@ -52,7 +51,7 @@ def signed_rank(matrix: pd.DataFrame, rope: float, draws: int | None = None, see
     for start in range(0, draws, chunk):
         w = rng.dirichlet(weights, min(chunk, draws - start))
         drawn = ((w[:, one] * w[:, other] * times) @ kinds.reshape(-1, len(one)).T).reshape(len(w), *theta.shape)
-        largest = drawn >= drawn.max(axis=2, keepdims=True) - 10.0**-DECIMALS  # equal but for rounding
+        largest = drawn >= drawn.max(axis=2, keepdims=True) - 10.0**-DECIMALS  # equal except for rounding
         shares += (largest / largest.sum(axis=2, keepdims=True)).sum(axis=0)
     names = {"algorithm_i": matrix.index[first], "algorithm_j": matrix.index[second]}
     numbers = np.hstack([shares / draws, theta])
@@ -68,12 +67,11 @@ def most_draws(n: int, m: int) -> int:
 def refuse_negative(rope: float) -> None:
     """Raises ValueError for a rope below 0 or NaN."""
     if not rope >= 0:
-        raise ValueError(f"rope {rope:g} is no region of equivalence; give 0 or a difference that does not matter, e.g. 1 point")
+        raise ValueError(f"rope {rope:g}: must be 0 or more, a difference that does not matter, e.g. 1 point")
 
 
 def _kinds(differences: np.ndarray, rope: float) -> np.ndarray:
-    """Differences [P, m] -> [P, 3, K]: to which of better, rope, worse a pair of atoms belongs, K = pairs of atoms, 1/2 on a boundary."""
-
+    """Differences [P, m] -> [P, 3, K]: better, within the rope, or worse, for each of the K pairs of atoms; 1/2 on a boundary."""
     atoms = np.hstack([np.zeros((len(differences), 1)), differences.round(DECIMALS)])
     one, other = np.triu_indices(atoms.shape[1])
     sums = (atoms[:, one] + atoms[:, other]).round(DECIMALS)

@@ -1,12 +1,12 @@
-"""Permutation tests over datasets: would the algorithms differ on another dataset of this kind? p-values that need no large sample.
+"""Permutation tests over datasets: would the algorithms differ on another dataset of this kind? The p-values need no large sample.
 
 If the algorithms were alike, every order of the ranks within a dataset would be equally likely, ties kept. The rank sums of all such
-orders, or of random ones, give three p-values in one pass: Friedman's; one for each pair; one for each algorithm against a baseline. The
-last two are adjusted for all comparisons by the largest difference that chance makes (single step). They depend on which algorithms are
-compared, and hold the family error where no algorithm differs from another.
+orders, or of random ones, give three kinds of p-values in one pass: Friedman's; one for each pair; one for each algorithm against a
+baseline. The last two are adjusted for all comparisons by the distribution of the largest difference (single step). They depend on which
+algorithms are compared, and control the family-wise error if no algorithm differs from another.
 
-Datasets made from the same images are no separate evidence. Given their families, the algorithms are relabelled once for all datasets of
-a family: their ranks are added up, and the sum is one block.
+Datasets made from the same images are not independent evidence. Given their families, the algorithms are permuted once for all datasets
+of a family: their ranks are added up, and the sum is one block.
 
 Sources: Friedman 1937; Eisinga et al., "Exact p-values for pairwise comparison of Friedman rank sums", BMC Bioinformatics 2017 (without
 ties); Phipson and Smyth, "Permutation p-values should never be zero", 2010.
@@ -23,8 +23,8 @@ import pandas as pd
 from jaxbed.stats.comparisons import ranks
 
 DRAWS = 100_000
-WORK = 4_000_000  # rows of rank sums an exact test may form, 1 s: without ties n = 3 to m = 158, n = 4 to 31, n = 5 to 10, n = 6 to 5
-LONGEST = 9  # algorithms whose n! orders are still listed
+WORK = 4_000_000  # most rows of rank sums in an exact test, 1 s: without ties n = 3 to m = 158, n = 4 to 31, n = 5 to 10, n = 6 to 5
+LONGEST = 9  # most algorithms whose n! orders are listed
 
 
 class Permutation(NamedTuple):
@@ -55,34 +55,32 @@ def test(
     p = P(sum of R² >= observed); pairs[i, j] = P(max |R_k - R_l| >= |R_i - R_j| observed);
     baseline[i] = P(max |R_k - R_baseline| >= |R_i - R_baseline| observed). By Monte Carlo (hits + 1) / (draws + 1).
 
-    `families` names the family of each dataset. One block gives p = 1. Where all datasets agree Monte Carlo stops at 1 / (draws + 1),
-    but p_exact of ranks.friedman is known. Raises what ranks.rank raises, and ValueError for an unknown
-    baseline or a dataset without a family.
+    `families`: dataset -> family. One block gives p = 1. If all datasets agree, Monte Carlo cannot go below 1 / (draws + 1), but
+    p_exact of ranks.friedman is known. Raises what ranks.rank raises, and ValueError for an unknown baseline or a dataset without a
+    family.
     """
-
     if baseline is not None and baseline not in matrix.index:
-        raise ValueError(f"baseline {baseline!r}: no such algorithm; there are {', '.join(map(str, matrix.index))}")
+        raise ValueError(f"baseline {baseline!r}: no such algorithm; available: {', '.join(map(str, matrix.index))}")
     blocks = _blocks(matrix, families)
     observed = blocks.sum(axis=0)
     blocks = np.sort(blocks, axis=1)
-    blocks = blocks[np.lexsort(blocks.T)]  # the same draws for any order of rows and columns
-    sums, weight = _every_order(blocks)
-    exact = sums is not None
-    if not exact:
-        sums, weight = _random_orders(blocks, draws, seed), np.ones(draws)
+    blocks = blocks[np.lexsort(blocks.T)]  # the same draws whatever the order of rows and columns
+    listed = _every_order(blocks)
+    exact = listed is not None
+    sums, weight = listed if listed is not None else (_random_orders(blocks, draws, seed), np.ones(draws))
 
-    def p_values(hits):
+    def p_values(hits: np.ndarray) -> np.ndarray:
         return np.minimum(hits, 1) if exact else (hits + 1) / (draws + 1)  # probabilities may add up to 1 + 1e-15
 
-    def reach(place):
-        return np.abs(sums - sums[:, [place]]).max(axis=1)
+    def reach(column: int) -> np.ndarray:
+        return np.abs(sums - sums[:, [column]]).max(axis=1)
 
     friedman = float(at_least((sums**2).sum(axis=1), weight, (observed**2).sum()))
     against = None
     if baseline is not None:
         distance = pd.Series(np.abs(observed - observed[matrix.index.get_loc(baseline)]), matrix.index).drop(baseline)
-        places = range(len(observed)) if exact else [0]  # sorted sums: the baseline's is any of them, equally likely
-        hits = np.mean([at_least(reach(place), weight, distance.to_numpy()) for place in places], axis=0)
+        columns = range(len(observed)) if exact else [0]  # sums are sorted: each is equally likely to be the baseline's
+        hits = np.mean([at_least(reach(column), weight, distance.to_numpy()) for column in columns], axis=0)
         against = pd.Series(p_values(hits), distance.index)
     pairs = p_values(at_least(np.ptp(sums, axis=1), weight, np.abs(observed[:, None] - observed)))
     return Permutation(
@@ -95,9 +93,9 @@ def test(
 
 
 def smallest_p(n: int, m: int) -> dict[str, float]:
-    """The smallest p that each test can give for n algorithms on m datasets without ties. Above alpha, the test cannot find anything.
+    """The smallest p that each test can give for n algorithms on m datasets without ties. If it is above alpha, the test cannot reject.
 
-    By Monte Carlo no p is below 1 / (draws + 1) either. Sign tests have the floors of Wilcoxon's.
+    By Monte Carlo no p is below 1 / (draws + 1) either. Sign tests have the same smallest p as Wilcoxon's.
     """
     one_pair = 2.0 ** (1 - m)
     best_and_worst = float(n * (n - 1)) ** -m  # chance that one given algorithm is best everywhere and another worst
@@ -115,7 +113,7 @@ def smallest_p(n: int, m: int) -> dict[str, float]:
 def p_value(hits: float, arrangements: float, draws: int, exact: bool) -> dict:
     """p, method, draws, standard_error, p_least from the hits among all arrangements (exact) or the draws: (hits + 1) / (draws + 1).
 
-    p_least = 1 / (draws + 1) is what p is at least, whatever the data: a p that equals it means "at most this". 0 where exact.
+    p_least = 1 / (draws + 1) is the smallest p possible: a p that equals it means "at most this". 0 if exact.
     """
     if exact:
         return {"p": hits / arrangements, "method": "exact", "draws": 0, "standard_error": 0.0, "p_least": 0.0}
@@ -126,15 +124,13 @@ def p_value(hits: float, arrangements: float, draws: int, exact: bool) -> dict:
 
 def merge(states: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct rows of whole numbers >= 0 [K, n], and the sums of the weights [K] of equal ones."""
-
     keys = np.ravel_multi_index(tuple(states.T), tuple(states.max(axis=0) + 1))
     _, first, where = np.unique(keys, return_index=True, return_inverse=True)
     return states[first], np.bincount(where, weight)
 
 
 def at_least(values: np.ndarray, weight: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    """For each observed number the total weight of the values [K] not below it."""
-
+    """For each observed number the total weight of the values [K] that reach it."""
     order = np.argsort(values)
     above = np.append(weight[order][::-1].cumsum()[::-1], 0.0)
     return above[np.searchsorted(values[order], observed)]
@@ -142,31 +138,29 @@ def at_least(values: np.ndarray, weight: np.ndarray, observed: np.ndarray) -> np
 
 def _blocks(matrix: pd.DataFrame, families: Mapping[str, str] | None) -> np.ndarray:
     """Doubled ranks, so that midranks are whole, added up within families [blocks, n]."""
-
     doubled = np.rint(2 * ranks.rank(matrix)).astype(np.int64).T
     if families is None:
         return doubled.to_numpy()
     lost = [name for name in matrix.columns if name not in families]
     if lost:
         raise ValueError(
-            f"no family is given for {', '.join(map(str, lost))}; name one for each dataset, its own name where it stands alone"
+            f"no family is given for {', '.join(map(str, lost))}; name one for each dataset, or the dataset's own name if it stands alone"
         )
     return doubled.groupby([families[name] for name in matrix.columns]).sum().to_numpy()
 
 
-def _every_order(blocks: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Sorted rank sums [K, n] over all orders and their probabilities [K]; None, None where that takes more than WORK rows.
+def _every_order(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Sorted rank sums [K, n] over all orders and their probabilities [K]; None if that takes more than WORK rows.
 
     Block by block: which algorithm holds which sum does not matter, so sorted sums that are equal are one state.
     """
-
     n = blocks.shape[1]
     states, weight, work = blocks[:1], np.ones(1), 0
     for block in blocks[1:]:
         distinct = math.factorial(n) // math.prod(math.factorial(int(count)) for count in np.unique(block, return_counts=True)[1])
         work += len(states) * distinct
         if n > LONGEST or work > WORK:
-            return None, None
+            return None
         orders = np.array(sorted(set(permutations(block.tolist()))))
         rows = np.sort((states[:, None] + orders).reshape(-1, n), axis=1)
         states, weight = merge(rows, np.repeat(weight / distinct, distinct))
@@ -175,7 +169,6 @@ def _every_order(blocks: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | No
 
 def _random_orders(blocks: np.ndarray, draws: int, seed: int) -> np.ndarray:
     """Rank sums [draws, n] over random orders."""
-
     rng = np.random.default_rng(seed)
     sums = np.zeros((draws, blocks.shape[1]), np.int64)
     for block in blocks:

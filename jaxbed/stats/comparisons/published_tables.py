@@ -1,10 +1,10 @@
-"""BiasBed's numbers as published: for checking its tables, never for a new result.
+"""BiasBed's numbers as published: to check its tables, not for new results.
 
-Its tests are Friedman's F with the d.o.f. that match the moments of W (the paper names others), and Nemenyi's p interpolated from tables
-that end at 0.001 and 0.9 and are off by up to 0.03 between 0.1 and 0.9. Its Table 2 shows the std over runs; the "±" of its Table 3 is
-another quantity, the spread over all epochs of all runs together. Blocks are datasets, cells are means over runs.
+Its tests are Friedman's F with the d.o.f. that match the moments of W (the paper states others), and Nemenyi's p interpolated from tables
+that end at 0.001 and 0.9 and are wrong by up to 0.03 between 0.1 and 0.9. Its Table 2 shows the std over runs; the "±" of its Table 3 is
+a different quantity, the std over all epochs of all runs. Blocks are datasets, cells are means over runs.
 
-Source: Kalischek et al., "BiasBed: rigorous texture bias evaluation", tables 2-5; what its released code calls (pingouin, scikit-posthocs).
+Source: Kalischek et al., "BiasBed: rigorous texture bias evaluation", tables 2-5; its released code (pingouin, scikit-posthocs).
 """
 
 import math
@@ -15,7 +15,7 @@ import pandas as pd
 from jaxbed.stats.comparisons import ranks
 
 CELL = ["algorithm", "dataset"]
-DECIMALS = 3  # of its p-values
+DECIMALS = 3  # of its printed p-values
 
 
 def friedman(matrix: pd.DataFrame) -> dict:
@@ -23,10 +23,10 @@ def friedman(matrix: pd.DataFrame) -> dict:
 
     Raises what `ranks.rank` raises.
     """
-    found = ranks.friedman(matrix)
-    used, stated = found["f_degrees_of_freedom_moment"], found["f_degrees_of_freedom_iman_davenport"]
+    tested = ranks.friedman(matrix)
+    used, stated = tested["f_degrees_of_freedom_moment"], tested["f_degrees_of_freedom_iman_davenport"]
     text = f"as published: d.o.f. {used[0]:.2f}, {used[1]:.2f}, not the {stated[0]}, {stated[1]} that the paper states"
-    return {"f": found["f"], "degrees_of_freedom": used, "p": found["p_f_moment"], "warnings": [{"code": "PAPER_DF", "text": text}]}
+    return {"f": tested["f"], "degrees_of_freedom": used, "p": tested["p_f_moment"], "warnings": [{"code": "PAPER_DF", "text": text}]}
 
 
 def nemenyi(matrix: pd.DataFrame) -> pd.DataFrame:
@@ -55,8 +55,8 @@ def run_spread(frame: pd.DataFrame, last_epochs: int) -> pd.DataFrame:
 def pooled(spread: pd.DataFrame) -> pd.DataFrame:
     """algorithm, dataset, mean, std as in Table 3: std = sqrt(mean of the variances within runs + variance between runs, both ddof 0).
 
-    `spread` has the columns algorithm, run, dataset, value, std. This is the std over all epochs of all runs. It says neither how
-    far runs differ nor how far epochs do.
+    `spread` has the columns algorithm, run, dataset, value, std. This is the std over all epochs of all runs: neither that between
+    runs nor that between epochs.
     """
     cells = spread.assign(variance=spread["std"] ** 2).groupby(CELL, sort=False)
     table = cells.agg(mean=("value", "mean"), within=("variance", "mean"))

@@ -4,7 +4,7 @@ A matrix is a DataFrame, algorithms in rows, datasets in columns, one mean over 
 m datasets. Rank 1 is best; equal values (after rounding to 1e-9) share the average of their ranks.
 
 Blocks are datasets, never runs. With BiasBed's own spread, Friedman on 70 runs as blocks rejects a true null in 98 % of cases instead
-of 5 %: runs of one algorithm on one dataset repeat the same interaction of the two. So a dataset may appear only once.
+of 5 %: runs of one algorithm on one dataset share the interaction of the two. So a dataset may appear only once.
 
 Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Quade 1979, as in Conover, "Practical nonparametric statistics", 1999;
 Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006 (BiasBed's equation 6 has n and m swapped in the
@@ -18,7 +18,7 @@ import pandas as pd
 from scipy import stats
 
 DECIMALS = 9  # mean([.1, .2, .3]) != mean([.3, .2, .1]) in floating point, but they tie
-FEW_BLOCKS = 6  # below, no two-sided sign-type test can reach 0.05 and the approximations of p are rough
+FEW_BLOCKS = 6  # with fewer, no two-sided test of sign type can reach 0.05, and approximations of p are rough
 
 
 def rank(matrix: pd.DataFrame) -> pd.DataFrame:
@@ -26,13 +26,12 @@ def rank(matrix: pd.DataFrame) -> pd.DataFrame:
 
     Raises ValueError for fewer than two algorithms, no dataset, a repeated name, or a cell that is missing or not finite.
     """
-
     for axis, names in (("algorithm", matrix.index), ("dataset", matrix.columns)):
         if not names.is_unique:
             twice = names[names.duplicated()][0]
             raise ValueError(
-                f"{axis} {twice!r} appears twice; blocks are datasets, never runs, which repeat what is peculiar to a dataset: average the "
-                "runs first, one column for each dataset, or ask --question these-datasets (RUNS_AS_BLOCKS)"
+                f"{axis} {twice!r} appears twice; blocks are datasets, never runs, which share what is specific to a dataset: average the "
+                "runs first, one column for each dataset, or use --question these-datasets (RUNS_AS_BLOCKS)"
             )
     if matrix.shape[0] < 2 or matrix.shape[1] < 1:
         raise ValueError(f"rank tests compare at least 2 algorithms on at least 1 dataset, got {matrix.shape[0]} x {matrix.shape[1]}")
@@ -60,16 +59,16 @@ def friedman(matrix: pd.DataFrame) -> dict:
          Two p-values: with the d.o.f. that match the moments of W, n-1-2/m and (m-1) times that, the closest to the exact p and what
          pingouin and BiasBed use; and Iman-Davenport's n-1, (n-1)(m-1), a little too small.
 
-    p_exact, from all orders within the datasets, is given where it has a closed form and the others fail; NaN elsewhere.
+    p_exact, from all orders within the datasets, is given if it has a closed form and the others fail; else NaN.
 
-    Degenerate: everything tied -> statistics NaN, p = 1. Perfect agreement -> F infinite, p = 0, which is too small: p_exact, (n!)^(1-m)
-    without ties, is not. Two algorithms -> values as defined; p_exact is the sign test. One dataset -> no test, all NaN.
-    Returns numbers by name and `warnings`, a list of {code, text}. Raises what `rank` raises.
+    Degenerate: everything tied -> statistics NaN, p = 1. Perfect agreement -> F infinite, p = 0, which is too small; use p_exact,
+    (n!)^(1-m) without ties. Two algorithms -> values as defined; p_exact is the sign test. One dataset -> no test, all NaN.
+    Returns numbers by name, and `warnings`, a list of {code, text}. Raises what `rank` raises.
     """
     ranks = rank(matrix)
     n, m = ranks.shape
     sums = ranks.sum(axis=1).to_numpy()
-    # Ranks are multiples of 1/2, so the sums below are exact and the degenerate cases are met exactly, not within a tolerance.
+    # Ranks are multiples of 1/2: the sums below are exact, and degenerate cases are detected exactly, not within a tolerance.
     spread = float((sums**2).sum() - n * (m * (n + 1) / 2) ** 2)
     largest = float(m * ((ranks.to_numpy() ** 2).sum() - n * m * ((n + 1) / 2) ** 2))
     tie_correction = largest / (m * m * n * (n * n - 1) / 12)
@@ -116,8 +115,7 @@ def _statistics(spread: float, largest: float, tie_correction: float, n: int, m:
 
 
 def _exact(ranks: pd.DataFrame, spread: float, largest: float) -> float:
-    """P of a spread of rank sums at least as large when every order within a dataset is equally likely; NaN where it has no closed form."""
-
+    """P of a spread of rank sums at least as large if every order within a dataset is equally likely; NaN if there is no closed form."""
     n, m = ranks.shape
     if m == 1:
         return float("nan")
@@ -127,53 +125,52 @@ def _exact(ranks: pd.DataFrame, spread: float, largest: float) -> float:
         wins, losses = int((ranks.iloc[0] == 1).sum()), int((ranks.iloc[0] == 2).sum())
         return float(stats.binomtest(wins, wins + losses).pvalue)
     if spread == largest:
-        # all datasets show one order with the same ties: of its n! / (product of t!) arrangements each but the first must hit it
+        # all datasets have the same order and ties: each but the first must hit it, one of n! / (product of t!) arrangements
         ties = ranks.iloc[:, 0].value_counts()
         return math.exp((1 - m) * (math.lgamma(n + 1) - sum(math.lgamma(t + 1) for t in ties)))
     return float("nan")
 
 
 def _warnings(result: dict, n: int, m: int) -> list[dict]:
-    found = []
+    warnings: list[tuple[str, str]] = []
     if m == 1:
-        found.append(("ONE_BLOCK", "one dataset is one block: no rank test is possible; add datasets"))
+        warnings.append(("ONE_BLOCK", "one dataset is one block: no rank test is possible; add datasets"))
     if result["tie_correction"] == 0:
-        found.append(("ALL_TIED", "all algorithms tie on all datasets: no statistic exists, p = 1"))
+        warnings.append(("ALL_TIED", "all algorithms tie on all datasets: the statistic is undefined, p = 1"))
     elif result["tie_correction"] < 0.95:
-        found.append(
+        warnings.append(
             ("TIES", f"many ties (correction {result['tie_correction']:.3f}); chi2 without correction is {result['chi2_uncorrected']:.4f}")
         )
     if result["f"] == float("inf"):
-        found.append(
+        warnings.append(
             (
                 "PERFECT_AGREEMENT",
-                f"all datasets order the algorithms alike: F is infinite and its p of 0 too small; the exact p is {result['p_exact']:.3g}",
+                f"all datasets rank the algorithms alike: F is infinite and its p of 0 too small; the exact p is {result['p_exact']:.3g}",
             )
         )
     if n == 2 and m > 1:
-        found.append(
-            ("TWO_ALGORITHMS", f"for two algorithms no approximation of p is good; the exact sign test gives {result['p_exact']:.3g}")
+        warnings.append(
+            ("TWO_ALGORITHMS", f"approximate p-values are poor for two algorithms; the exact sign test gives {result['p_exact']:.3g}")
         )
-    return [{"code": code, "text": text} for code, text in found]
+    return [{"code": code, "text": text} for code, text in warnings]
 
 
 def quade(matrix: pd.DataFrame) -> dict:
-    """Do the algorithms differ at all, if datasets on which they differ more count more? Quade's test, F form, ties averaged.
+    """Do the algorithms differ at all, with more weight for datasets on which they differ more? Quade's test, F form.
 
     Q = rank of a dataset by the range of its scores, 1 = smallest, R = rank within the dataset, S = Q (R - (n+1)/2):
 
     F = (m-1) B / (A - B), A = sum of all S², B = sum over algorithms of (sum over datasets of S)² / m; n-1 and (n-1)(m-1) d.o.f.
 
-    Unlike Friedman's test it takes ranges of different datasets for comparable: all in one unit, a point meaning the same on each. For two
+    Unlike Friedman's test it assumes that ranges on different datasets are comparable: a point means the same on each. For two
     algorithms F is the square of a t form of Wilcoxon's test. Degenerate as `friedman`: everything tied -> F NaN, p = 1; A = B -> F
     infinite, p = 0; one dataset -> all NaN. Raises what `rank` raises.
     """
-
     ranks = rank(matrix)
     n, m = ranks.shape
     rounded = matrix.astype(float).round(DECIMALS)
     weights = (rounded.max() - rounded.min()).round(DECIMALS).rank()
-    weighted = ((4 * ranks - 2 * (n + 1)) * weights).to_numpy()  # 4 S: whole numbers, so that the degenerate cases are met exactly
+    weighted = ((4 * ranks - 2 * (n + 1)) * weights).to_numpy()  # 4 S: whole numbers, so degenerate cases are detected exactly
     between, total = float((weighted.sum(axis=1) ** 2).sum()), float(m * (weighted**2).sum())
     degrees = [n - 1, (n - 1) * (m - 1)]
     if m == 1:
@@ -190,9 +187,8 @@ def nemenyi(matrix: pd.DataFrame) -> pd.DataFrame:
     """Which pairs differ? p-values [n, n], adjusted for all pairs, diagonal 1.
 
     p = P(Q > sqrt(2) |R_i - R_j| / sqrt(n (n+1) / (6 m))), Q the studentized range of n normal variables with infinite degrees of
-    freedom, R mean ranks. From the exact distribution: old tables capped p at 0.9. Depends on which other algorithms are in the matrix.
+    freedom, R mean ranks. From the exact distribution; old tables cap p at 0.9. Depends on which other algorithms are in the matrix.
     """
-
     means = mean_ranks(matrix)
     n, m = matrix.shape
     # whole numbers: equal differences get equal p, whatever the order of the rows
@@ -205,7 +201,6 @@ def nemenyi(matrix: pd.DataFrame) -> pd.DataFrame:
 
 def critical_difference(n: int, m: int, alpha: float = 0.05) -> float:
     """The difference of mean ranks at which Nemenyi's p equals alpha: q / sqrt(2) * sqrt(n (n+1) / (6 m))."""
-
     return float(stats.studentized_range.ppf(1 - alpha, n, float("inf"))) / math.sqrt(2) * _standard_error(n, m)
 
 
@@ -215,11 +210,12 @@ def smallest_p(n: int, m: int) -> float:
 
 
 def _standard_error(n: int, m: int) -> float:
-    """Of a difference of two mean ranks, m blocks of n."""
+    """Standard error of a difference of two mean ranks, m blocks of n."""
     return math.sqrt(n * (n + 1) / (6 * m))
 
 
-def _tail(difference: float | pd.Series, n: int, m: int):
+def _tail(difference: float | np.ndarray, n: int, m: int) -> np.ndarray:
+    """P(studentized range >= that of a difference of mean ranks)."""
 
     q = math.sqrt(2) * np.asarray(difference) / _standard_error(n, m)
-    return np.clip(stats.studentized_range.sf(q, n, float("inf")), 0.0, 1.0)  # sf is 1 - cdf: it may leave [0, 1] by a rounding error
+    return np.clip(stats.studentized_range.sf(q, n, float("inf")), 0.0, 1.0)  # sf is 1 - cdf, which may leave [0, 1] by a rounding error

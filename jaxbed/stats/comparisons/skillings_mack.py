@@ -1,6 +1,6 @@
-"""Do the algorithms differ, where some were not measured on some datasets? Skillings-Mack on all cells, Friedman on the complete datasets.
+"""Do the algorithms differ, if scores are missing? Skillings-Mack on all cells, and Friedman on the complete datasets.
 
-Never imputed. Where whole runs failed, the missing cells may be those that would have been bad: neither test knows.
+Nothing is imputed. If runs failed, the missing scores might have been low: neither test can account for that.
 
 Source: Skillings and Mack, "On the use of a Friedman-type statistic in balanced and unbalanced block designs", Technometrics 1981.
 """
@@ -14,7 +14,7 @@ from scipy import stats
 
 from jaxbed.stats.comparisons import permutation, ranks
 
-ARRANGEMENTS = 1_000_000  # listed for the exact p
+ARRANGEMENTS = 1_000_000  # most arrangements listed for the exact p
 
 
 def test(matrix: pd.DataFrame, *, draws: int = permutation.DRAWS, seed: int = 0) -> dict:
@@ -22,15 +22,14 @@ def test(matrix: pd.DataFrame, *, draws: int = permutation.DRAWS, seed: int = 0)
 
     On a dataset with k of the n algorithms, A_j += sqrt(12 / (k+1)) (r_j - (k+1)/2) for those present, covariance S_jj += k-1, S_jl -= 1;
     T = A' S⁻ A. p_chi2 is from chi2 with n-1 degrees of freedom; p from all orders of the ranks within the datasets (at most
-    ARRANGEMENTS) or from `draws` random ones: prefer it, chi2 is rough. A dataset with one algorithm tells nothing and is left out.
+    ARRANGEMENTS) or from `draws` random ones: prefer it, chi2 is rough. A dataset with one algorithm is left out.
 
-    `listwise`: Friedman's test on the complete datasets, fewer, with its permutation p; None if no dataset is complete. `test`, numbers by
-    name. Raises ValueError where no chain of datasets links all algorithms, for they cannot be compared, and as ranks.rank.
+    `listwise`: Friedman's test on the complete datasets, with its permutation p; None if no dataset is complete. Returns numbers by name.
+    Raises ValueError if no chain of datasets links all algorithms, which then cannot be compared, and what ranks.rank raises.
     """
-
-    ranks.rank(matrix.fillna(0.0))  # refuses repeated names and infinite scores
+    ranks.rank(matrix.fillna(0.0))  # raises an error for repeated names and infinite scores
     n = len(matrix)
-    ordered = matrix.sort_index().sort_index(axis=1)  # the same draws for any order of rows and columns
+    ordered = matrix.sort_index().sort_index(axis=1)  # the same draws whatever the order of rows and columns
     scores, present = _scores(ordered)
     counts = present.sum(axis=1)
     covariance = np.diag(present.T @ counts) - present.T.astype(int) @ present
@@ -38,7 +37,7 @@ def test(matrix: pd.DataFrame, *, draws: int = permutation.DRAWS, seed: int = 0)
         raise ValueError("no chain of datasets links all algorithms; measure the missing cells, or compare fewer algorithms")
     inverse = np.linalg.pinv(covariance.astype(float))
 
-    def statistic(sums):  # [K, n] -> [K]
+    def statistic(sums: np.ndarray) -> np.ndarray:  # [K, n] -> [K]
         return np.einsum("ki,ij,kj->k", sums, inverse, sums)
 
     observed = float(statistic(scores.sum(axis=0)[None])[0])
@@ -60,14 +59,13 @@ def test(matrix: pd.DataFrame, *, draws: int = permutation.DRAWS, seed: int = 0)
 
 
 def _listwise(complete: pd.DataFrame, draws: int, seed: int) -> dict:
-    found = permutation.test(complete, draws=draws, seed=seed)
-    more = {"p_permutation": found.p, "method": found.method, "draws": found.draws, "standard_error": found.standard_error}
+    permuted = permutation.test(complete, draws=draws, seed=seed)
+    more = {"p_permutation": permuted.p, "method": permuted.method, "draws": permuted.draws, "standard_error": permuted.standard_error}
     return {**ranks.friedman(complete), **more}
 
 
 def _scores(matrix: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted centred ranks [datasets, n], 0 where missing, and where there is a score; datasets with fewer than 2 left out."""
-
+    """Weighted centred ranks [datasets, n], 0 where missing, and a mask of the scores; datasets with fewer than 2 scores are left out."""
     table = matrix.astype(float).round(ranks.DECIMALS).T
     table = table[table.notna().sum(axis=1) > 1]
     count = table.notna().sum(axis=1).to_numpy()[:, None]
@@ -77,20 +75,18 @@ def _scores(matrix: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def _every_order(scores: np.ndarray, present: np.ndarray) -> np.ndarray:
     """Sums of the scores [arrangements, n]."""
-
     sums = np.zeros((1, scores.shape[1]))
-    for score, here in zip(scores, present, strict=True):
-        orders = np.zeros((math.factorial(int(here.sum())), len(score)))
-        orders[:, here] = list(permutations(score[here]))
+    for score, measured in zip(scores, present, strict=True):
+        orders = np.zeros((math.factorial(int(measured.sum())), len(score)))
+        orders[:, measured] = list(permutations(score[measured]))
         sums = (sums[:, None] + orders).reshape(-1, len(score))
     return sums
 
 
 def _random_orders(scores: np.ndarray, present: np.ndarray, draws: int, seed: int) -> np.ndarray:
     """Sums of the scores [draws, n]."""
-
     rng = np.random.default_rng(seed)
     sums = np.zeros((draws, scores.shape[1]))
-    for score, here in zip(scores, present, strict=True):
-        sums[:, here] += rng.permuted(np.broadcast_to(score[here], (draws, int(here.sum()))), axis=1)
+    for score, measured in zip(scores, present, strict=True):
+        sums[:, measured] += rng.permuted(np.broadcast_to(score[measured], (draws, int(measured.sum()))), axis=1)
     return sums

@@ -1,4 +1,4 @@
-"""The results as figures: which are made of an analysis, what their captions say, and their files. Same input, same bytes."""
+"""The results as figures: which ones an analysis has, their captions and files. Same input, same bytes."""
 
 import logging
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from jaxbed.stats import tables
+from jaxbed.stats.analysis import Analysis
 from jaxbed.stats.comparisons.cliques import by_rank, cliques, unjoined
 from jaxbed.stats.figures import style, tikz
 from jaxbed.stats.figures.rank_figures import MOST_NUMBERED, critical_difference, forest, p_values, rank_stability
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 NAMES = ("critical_difference", "forest", "p_values", "rank_stability", "runs", "iqm", "profile", "epochs")
 KINDS = ("pdf", "png", "svg")
-MOST_PAIRS = 36  # in the forest of all pairs
-MOST_NAMED = 12  # pairs in a caption
+MOST_PAIRS = 36  # most pairs in the forest plot
+MOST_NAMED = 12  # most pairs in a caption
 
 
 class Figure(NamedTuple):
-    """A figure as it was written. `svg`: for inclusion in a page; its ids begin with `name`."""
+    """A figure that was written. `svg`: for inclusion in a page; its ids begin with `name`."""
 
     name: str
     caption: str
@@ -33,10 +34,10 @@ class Figure(NamedTuple):
     files: list[Path]
 
 
-def draw(folder: str | Path, analysis) -> list[Figure]:
-    """Writes folder/figures/NAME.pdf, .png and .svg for each figure that `analysis` has data for, and the first as TikZ (.tex) too.
+def draw(folder: str | Path, analysis: Analysis) -> list[Figure]:
+    """Writes folder/figures/NAME.pdf, .png and .svg for each figure that `analysis` has data for, and the first as TikZ (.tex).
 
-    Files of figures that are not made this time are removed: they would belong to other scores.
+    Files of figures that are not drawn now are removed: they would belong to other scores.
     """
     folder = Path(folder) / "figures"
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,8 +46,8 @@ def draw(folder: str | Path, analysis) -> list[Figure]:
             (folder / f"{name}.{kind}").unlink(missing_ok=True)
     logging.getLogger(__name__).info("figures")
     planned, written = _of_ranks(analysis) | _of_scores(analysis), []
-    for place, (name, (caption, make)) in enumerate(planned.items(), start=1):
-        logging.getLogger(__name__).debug("figure %d of %d: %s", place, len(planned), name.replace("_", " "))
+    for number, (name, (caption, make)) in enumerate(planned.items(), start=1):
+        logging.getLogger(__name__).debug("figure %d of %d: %s", number, len(planned), name.replace("_", " "))
         files, svg = style.save(make(), folder, name)
         if name == "critical_difference":
             text = tikz.critical_difference(analysis.mean_ranks, cliques(analysis.mean_ranks, analysis.p, analysis.alpha), caption)
@@ -56,16 +57,18 @@ def draw(folder: str | Path, analysis) -> list[Figure]:
     return written
 
 
-def _of_ranks(analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure.Figure]]]":
-    """Name -> caption, and what draws it."""
-    results, made = analysis.results, {}
+def _of_ranks(analysis: Analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure.Figure]]]":
+    """Name -> caption, and the function that draws it."""
+    results = analysis.results
+    made: dict[str, tuple[str, Callable[[], matplotlib.figure.Figure]]] = {}
     if analysis.p is not None and analysis.mean_ranks is not None:
         means, p, named = analysis.mean_ranks, analysis.p, f"{analysis.p_name}, alpha = {analysis.alpha:g}"
         apart = [f"{i} – {j}" for i, j in unjoined(means, p, analysis.alpha)]
-        caption = f"Mean ranks over datasets, 1 = best. A bar joins algorithms of which no two differ ({named})."
+        caption = f"Mean ranks over datasets, 1 = best. A bar joins algorithms without a significant difference ({named})."
         if apart:
             more = f" and {len(apart) - MOST_NAMED} more" if len(apart) > MOST_NAMED else ""
-            caption += f" Not joined though they do not differ either, since one between them does: {', '.join(apart[:MOST_NAMED])}{more}."
+            listed = ", ".join(apart[:MOST_NAMED]) + more
+            caption += f" Not joined, though not significantly different either, because one between them differs: {listed}."
         made["critical_difference"] = caption, partial(critical_difference, means, p, analysis.alpha, analysis.p_name)
         order = by_rank(means)
         marked = "Bold" if len(order) <= MOST_NUMBERED else "Dots"
@@ -77,21 +80,21 @@ def _of_ranks(analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure.
         factor, unit = _unit(analysis)
         shift = [name for name in rows if name.startswith("hodges_lehmann")]
         caption = (
-            f"Shift of the scores (Hodges-Lehmann over datasets) in {which}, with its 95 % interval (Wilcoxon; each for itself, none with "
+            f"Shift of the scores (Hodges-Lehmann over datasets) in {which}, with its 95 % interval (Wilcoxon; not adjusted, none with "
             f"fewer than 6 datasets). To the right the first is better. Filled: p\u00a0<\u00a0alpha of the permutation test, adjusted."
         )
         made["forest"] = caption, partial(forest, rows.assign(**rows[shift] * factor), f"shift, {unit}", analysis.alpha, "p_permutation")
     if analysis.stability is not None:
         caption = (
-            "Mean rank of each algorithm (dot) and its percentile interval over resampled runs: how far other seeds move it. With few runs "
-            "such intervals are too narrow."
+            "Mean rank of each algorithm (dot) and its percentile interval over resampled runs: how much it varies with seeds. With few "
+            "runs such intervals are too narrow."
         )
         made["rank_stability"] = caption, partial(rank_stability, analysis.stability)
     return made
 
 
 def _compared(results: dict) -> tuple[pd.DataFrame, str]:
-    """The comparisons with the baseline; else all pairs; of many those with the best mean rank."""
+    """The comparisons with the baseline; else all pairs or, if they are many, those with the best mean rank."""
     if results["baseline_comparisons"] is not None:
         return results["baseline_comparisons"], f"the comparisons with {results['baseline']}"
     pairs, means = results["pairs"], results["friedman"]["mean_ranks"]
@@ -99,7 +102,7 @@ def _compared(results: dict) -> tuple[pd.DataFrame, str]:
         return pairs, "all pairs"
     best = min(means, key=lambda name: (round(means[name], 9), name))
     rows = pairs[(pairs["algorithm_i"] == best) | (pairs["algorithm_j"] == best)]
-    turned = rows["algorithm_j"] == best  # the best comes first
+    turned = rows["algorithm_j"] == best  # the best goes first
     swapped = rows.assign(
         algorithm_i=best,
         algorithm_j=rows["algorithm_i"].where(turned, rows["algorithm_j"]),
@@ -110,23 +113,24 @@ def _compared(results: dict) -> tuple[pd.DataFrame, str]:
     return swapped, f"the comparisons with {best}, the best mean rank"
 
 
-def _of_scores(analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure.Figure]]]":
-    """Name -> caption, and what draws it."""
+def _of_scores(analysis: Analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure.Figure]]]":
+    """Name -> caption, and the function that draws it."""
     results, (factor, unit) = analysis.results, _unit(analysis)
     trained = {tuple(cell) for cell in results.get("in_distribution") or ()}
     baseline, lower = results.get("baseline"), results.get("lower_is_better", False)
-    caption = "Every run is one point, the bar is their mean" + (f", the dotted line the mean of {baseline}." if baseline else ".")
+    caption = "Every point is one run, the bar is their mean" + (f", the dotted line the mean of {baseline}." if baseline else ".")
     caption += " Shaded: the algorithm was trained on this dataset." if trained else ""
     shown, left_out = datasets_of_runs(analysis.selected)
     caption += f" Not shown: {', '.join(left_out)}." if left_out else ""
     rows = analysis.selected[analysis.selected["dataset"].isin(shown)]
-    made = {"runs": (caption, partial(runs, rows, unit, factor, baseline, trained))}
+    made: dict[str, tuple[str, Callable[[], matplotlib.figure.Figure]]] = {}
+    made["runs"] = caption, partial(runs, rows, unit, factor, baseline, trained)
     if analysis.stability is not None:
-        scale = "Datasets count alike, in the unit of the scores: sensible where a point means the same on all of them."
+        scale = "Datasets have equal weight, in the unit of the scores: meaningful if a point means the same on all of them."
         caption = "Interquartile mean (IQM) of the scores of all runs on all datasets, with the percentile interval over resampled runs; "
         caption += f"with few runs it is too narrow. {scale}"
         many = len(results["algorithms"]) > MOST_PROFILES
-        caption += f" A performance profile is drawn for up to {MOST_PROFILES} algorithms." * many
+        caption += f" A performance profile is drawn only for up to {MOST_PROFILES} algorithms." * many
         made["iqm"] = caption, partial(iqm, results["stability"]["runs_resampled"], unit, factor, lower)
         if not many:
             caption = f"Performance profile: the share of runs and datasets with a score {'below' if lower else 'above'} that of the axis, "
@@ -137,13 +141,15 @@ def _of_scores(analysis) -> "dict[str, tuple[str, Callable[[], matplotlib.figure
     if analysis.frame["epoch"].notna().any():
         left_out = panels(analysis.frame)[MOST_PANELS:]
         caption = "Mean over runs after each epoch; the band is ± one standard deviation (ddof 1). A small number above the axis:"
-        caption += " so many runs from this epoch on." + ("" if analysis.chosen is None else " Markers: each run at its chosen epoch.")
+        caption += " the number of runs from this epoch on." + (
+            "" if analysis.chosen is None else " Markers: each run at its chosen epoch."
+        )
         caption += f" Not shown: {', '.join(left_out)}." if left_out else ""
         made["epochs"] = caption, partial(epochs, analysis.frame, unit, factor, analysis.chosen)
     return made
 
 
-def _unit(analysis) -> tuple[float, str]:
-    """What the scores are multiplied by to be shown, and their unit."""
+def _unit(analysis: Analysis) -> tuple[float, str]:
+    """The factor that scores are multiplied by for display, and their unit."""
     factor, metric = tables.scale(analysis.scores), analysis.results["metric"]
     return factor, f"{metric} (%)" if factor == 100 else metric

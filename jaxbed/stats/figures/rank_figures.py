@@ -1,6 +1,6 @@
-"""Figures of ranks and pairs: critical-difference diagram, p-values, rank stability, differences with their intervals.
+"""Figures of ranks and pairs: critical-difference diagram, p-values, rank stability, shifts with their intervals.
 
-Source of the critical-difference diagram: Demšar, JMLR 2006, figure 1; here its groups are read from p-values, of whatever test.
+Source of the critical-difference diagram: Demšar, JMLR 2006, figure 1; here the groups come from p-values of any test.
 """
 
 import math
@@ -18,12 +18,12 @@ from jaxbed.stats.figures.style import BLUE, INK
 if TYPE_CHECKING:
     import matplotlib.figure
 
-MOST_TICKS = 20  # of the line of ranks
-MOST_NUMBERED = 20  # algorithms whose p-values are still written into the cells
+MOST_TICKS = 20  # on the line of ranks
+MOST_NUMBERED = 20  # most algorithms whose p-values are written into the cells
 
 
 def critical_difference(mean_ranks: pd.Series, p: pd.DataFrame, alpha: float, test: str) -> "matplotlib.figure.Figure":
-    """Algorithms on a line of mean ranks, the best to the left; a bar under the line joins each of the `cliques`."""
+    """Algorithms on a line of mean ranks, the best on the left; a bar below the line joins each of the `cliques`."""
     order, n = by_rank(mean_ranks), len(mean_ranks)
     bars = levels(mean_ranks, cliques(mean_ranks, p, alpha))
     rows, top = math.ceil(n / 2), 0.7 + 0.45 * len({level for _, _, level in bars})  # in heights of a row, below the line
@@ -36,9 +36,9 @@ def critical_difference(mean_ranks: pd.Series, p: pd.DataFrame, alpha: float, te
         axes.yaxis.set_visible(False)
         for side, spine in axes.spines.items():
             spine.set(visible=side == "top", edgecolor=INK, linewidth=0.8)
-        axes.set_title(_wrapped(f"{test}, α\u00a0=\u00a0{alpha:g}; joined: no two differ", 80), pad=8)
-        for place, name in enumerate(order):
-            left, row = (True, place) if place < rows else (False, n - 1 - place)
+        axes.set_title(_wrapped(f"{test}, α\u00a0=\u00a0{alpha:g}; joined: no significant difference", 80), pad=8)
+        for index, name in enumerate(order):
+            left, row = (True, index) if index < rows else (False, n - 1 - index)
             rank, y, edge = mean_ranks[name], top + row, -0.02 if left else 1.02
             axes.plot([rank, rank], [0, y], color=INK, linewidth=0.7, clip_on=False)
             axes.plot([(rank - 1) / (n - 1), edge], [y, y], color=INK, linewidth=0.7, transform=axes.get_yaxis_transform(), clip_on=False)
@@ -52,7 +52,7 @@ def critical_difference(mean_ranks: pd.Series, p: pd.DataFrame, alpha: float, te
 
 
 def p_values(p: pd.DataFrame, alpha: float, test: str, least: pd.DataFrame | None = None) -> "matplotlib.figure.Figure":
-    """All pairs as numbers on colours, darker for smaller p on a log scale; p < alpha in bold, the diagonal blank. Many as dots alone.
+    """All pairs as numbers on colours, darker for smaller p on a log scale; p < alpha in bold, the diagonal blank. Dots if they are many.
 
     `least` [n, n]: see tables.format_p.
     """
@@ -69,7 +69,7 @@ def p_values(p: pd.DataFrame, alpha: float, test: str, least: pd.DataFrame | Non
         for (row, column), value in np.ndenumerate(shown.to_numpy() if numbered else np.empty((0, 0))):
             if row != column:
                 red, green, blue = colours(norm(value))[:3]
-                dark = 0.21 * red**2.2 + 0.72 * green**2.2 + 0.07 * blue**2.2 < 0.18  # white text has the better contrast
+                dark = 0.21 * red**2.2 + 0.72 * green**2.2 + 0.07 * blue**2.2 < 0.18  # white text has more contrast
                 text = tables.format_p(value, least=0.0 if least is None else least.iloc[row, column])
                 axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6.5,
                           color="white" if dark else "black", fontweight="bold" if value < alpha else "normal")  # fmt: skip
@@ -91,7 +91,7 @@ def p_values(p: pd.DataFrame, alpha: float, test: str, least: pd.DataFrame | Non
 
 
 def rank_stability(intervals: pd.DataFrame) -> "matplotlib.figure.Figure":
-    """A dot and an interval per algorithm, best on top: the rows of `mean_rank` in the table of bootstrap.intervals."""
+    """A dot and an interval per algorithm, the best on top: the rows `mean_rank` of bootstrap.intervals."""
     rows = intervals[intervals["quantity"] == "mean_rank"].sort_values(["value", "name"], ignore_index=True)
     with style.style():
         figure, axes = style.single(5.2, 0.5 + 0.2 * len(rows))
@@ -105,9 +105,9 @@ def rank_stability(intervals: pd.DataFrame) -> "matplotlib.figure.Figure":
 
 
 def forest(differences: pd.DataFrame, unit: str, alpha: float, column: str) -> "matplotlib.figure.Figure":
-    """A row per comparison, the largest shift on top: Hodges-Lehmann shift (dot) and its 95 % interval; filled where p < alpha.
+    """A row per comparison, the largest shift on top: Hodges-Lehmann shift (dot) and its 95 % interval; filled if p < alpha.
 
-    `differences` as pairwise.pairs gives them, positive = the first is better; `column` holds p.
+    `differences`: from pairwise.pairs, positive = the first is better; `column` holds p.
     """
     rows = differences.sort_values("hodges_lehmann", ascending=False, kind="stable", ignore_index=True)
     with style.style():

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 MOST_PANELS = 12
-MOST_ROWS = 600  # algorithms x datasets of which all runs are drawn
+MOST_ROWS = 600  # most algorithms x datasets whose runs are drawn
 RUN_COLUMNS = 5
-MOST_PROFILES = 16  # algorithms, beyond which the curves hide each other
+MOST_PROFILES = 16  # most algorithms with a profile; more curves hide each other
 
 
 def epochs(frame: pd.DataFrame, unit: str, factor: float = 1.0, chosen: pd.DataFrame | None = None) -> "matplotlib.figure.Figure":
     """A panel per dataset, at most MOST_PANELS, validation splits first: mean over runs at each epoch with a band of ± std (ddof 1).
 
-    `frame`: records of one metric; only runs that are finite at an epoch count there, and no line crosses an epoch without any.
+    `frame`: records of one metric; only runs that are finite at an epoch count there, and a line has a gap where there are none.
     `chosen`: algorithm, run, epoch (and dataset), one marker each at the score of that run.
     """
     from matplotlib.lines import Line2D
@@ -38,13 +38,13 @@ def epochs(frame: pd.DataFrame, unit: str, factor: float = 1.0, chosen: pd.DataF
     with style.style():
         figure, grid = style.grid(panels(frame)[:MOST_PANELS], columns=3, height=1.75)
         for dataset, axes in grid.items():
-            height = 0.02  # of the next line of numbers
+            height = 0.02  # of the next row of numbers
             for name in (name for name in names if (dataset, name) in curves.index):
                 look = style.look(names.index(name))
                 curve = curves.loc[(dataset, name)]
                 axes.plot(curve.index, curve["mean"], color=look["color"], linestyle=look["linestyle"])
                 alone = curve[curve["mean"].notna() & curve["mean"].shift().isna() & curve["mean"].shift(-1).isna()]
-                axes.scatter(alone.index, alone["mean"], s=4, color=look["color"])  # no line shows them
+                axes.scatter(alone.index, alone["mean"], s=4, color=look["color"])  # points without a line
                 low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
                 axes.fill_between(curve.index, low, high, color=look["color"], alpha=0.15, linewidth=0)
                 changed = curve[(curve["count"].diff().fillna(0) != 0) & (curve["count"] > 0)]
@@ -60,7 +60,7 @@ def epochs(frame: pd.DataFrame, unit: str, factor: float = 1.0, chosen: pd.DataF
             axes.grid(True)
         figure.supxlabel("epoch", fontsize=8)
         figure.supylabel(unit, fontsize=8)
-        looks = [Line2D([], [], markersize=3.5, markeredgewidth=0, **style.look(place)) for place in range(len(names))]
+        looks = [Line2D([], [], markersize=3.5, markeredgewidth=0, **style.look(index)) for index in range(len(names))]
         figure.legend(looks, names, loc="outside upper left", ncols=min(4, len(names)), handlelength=3.5)
     return figure
 
@@ -68,16 +68,15 @@ def epochs(frame: pd.DataFrame, unit: str, factor: float = 1.0, chosen: pd.DataF
 def runs(
     selected: pd.DataFrame, unit: str, factor: float = 1.0, baseline: str | None = None, trained: Iterable[tuple[str, str]] = ()
 ) -> "matplotlib.figure.Figure":
-    """A panel per dataset, a row per algorithm: every run a point, in the order of their numbers, and a bar at the mean.
+    """A panel per dataset, a row per algorithm: a point per run, in the order of their numbers, and a bar at the mean.
 
     A dotted line marks the mean of `baseline`; rows of the (algorithm, dataset) in `trained` are shaded.
     """
-
     names, trained = list(selected["algorithm"].unique()), set(trained)
     rows = selected.assign(value=selected["value"] * factor, row=selected["algorithm"].map(names.index)).sort_values(["row", "run"])
     cells = rows.groupby(["dataset", "row"])["value"]
-    place, count = cells.cumcount(), cells.transform("size")
-    rows["height"] = rows["row"] + np.where(count > 1, 0.54 * place / np.maximum(count - 1, 1) - 0.27, 0.0)
+    position, count = cells.cumcount(), cells.transform("size")
+    rows["height"] = rows["row"] + np.where(count > 1, 0.54 * position / np.maximum(count - 1, 1) - 0.27, 0.0)
     datasets = list(selected["dataset"].unique())
     with style.style():
         figure, grid = style.grid(datasets, columns=RUN_COLUMNS, height=0.45 + 0.17 * len(names))
@@ -102,13 +101,13 @@ def runs(
 
 
 def datasets_of_runs(selected: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """The datasets that `runs` can show without growing beyond a page or two, and those left out."""
+    """The datasets that `runs` can show on a page or two, and those left out."""
     names, most = list(selected["dataset"].unique()), max(1, MOST_ROWS // selected["algorithm"].nunique())
     return names[:most], names[most:]
 
 
 def iqm(intervals: pd.DataFrame, unit: str, factor: float = 1.0, lower: bool = False) -> "matplotlib.figure.Figure":
-    """A dot and an interval per algorithm, best on top: the rows of `iqm` in the table of bootstrap.intervals."""
+    """A dot and an interval per algorithm, the best on top: the rows `iqm` of bootstrap.intervals."""
     rows = intervals[intervals["quantity"] == "iqm"].sort_values(["value", "name"], ascending=[lower, True], ignore_index=True)
     with style.style():
         figure, axes = style.single(5.2, 0.5 + 0.2 * len(rows))
@@ -122,26 +121,27 @@ def iqm(intervals: pd.DataFrame, unit: str, factor: float = 1.0, lower: bool = F
 
 
 def profile(profiles: pd.DataFrame, unit: str, factor: float = 1.0, lower: bool = False) -> "matplotlib.figure.Figure":
-    """A curve per algorithm, of bootstrap.profiles: the share of runs and datasets with a better score than that below; 95 % bands."""
+    """A curve per algorithm from bootstrap.profiles: the share of runs and datasets with a better score; 95 % bands."""
     from matplotlib.lines import Line2D
 
     names = list(profiles["algorithm"].unique())
     with style.style():
         figure, axes = style.single(5.2, 2.4)
-        for place, name in enumerate(names):
-            curve, look = profiles[profiles["algorithm"] == name], style.look(place)
+        for index, name in enumerate(names):
+            curve, look = profiles[profiles["algorithm"] == name], style.look(index)
             axes.step(curve["score"] * factor, curve["share"], where="post", color=look["color"], linestyle=look["linestyle"])
             axes.fill_between(
                 curve["score"] * factor, curve["low"], curve["high"], step="post", color=look["color"], alpha=0.12, linewidth=0
             )
         axes.set(ylim=(0, 1), xlabel=unit, ylabel=f"share {'below' if lower else 'above'}")
         axes.grid(True)
-        looks = [Line2D([], [], **{**style.look(place), "marker": ""}) for place in range(len(names))]
+        looks = [Line2D([], [], **{**style.look(index), "marker": ""}) for index in range(len(names))]
         figure.legend(looks, names, loc="upper left", bbox_to_anchor=(1, 1), handlelength=3.5)
     return figure
 
 
 def panels(frame: pd.DataFrame) -> list[str]:
+    """The datasets with epochs, validation splits first."""
     rows = frame[frame["epoch"].notna()]
     val = rows.loc[rows["role"] == "val", "dataset"].unique()
     return list(dict.fromkeys([*val, *rows["dataset"].unique()]))

@@ -1,7 +1,7 @@
-"""How figures look and how they are written: PDF, PNG and an svg element for a page, the same bytes for the same figure.
+"""Style of figures, and how they are written: PDF, PNG and an svg element for a page, the same bytes for the same figure.
 
-Text in the SVG is drawn as paths, so that it looks alike without the fonts; ink, lines and blue take the CSS variables --ink, --line
-and --blue where a page sets them. Figures are made without pyplot: no backend is chosen and nothing global is left behind.
+Text in the SVG is drawn as paths and does not depend on installed fonts; ink, lines and blue take the CSS variables --ink, --line
+and --blue if a page sets them. Figures are made without pyplot: no backend is chosen and no global state remains.
 
 Source of the colours: Okabe and Ito, "Color universal design", 2008.
 """
@@ -20,14 +20,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, LINE = "#1c2128", "#c4c9d1"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK, "#8a8f98")  # grey for their yellow, lost on white
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    INK,
+    "#8a8f98",
+)  # grey instead of their yellow, which is invisible on white
 BLUE, ORANGE = COLOURS[:2]
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.2, 1.2)))
 MARKERS = "osD^vPX*"
 WIDTH = 7.2  # inches
-PAGE_SCALE = 1.2  # 8 pt are for print; a page is read from further away
+PAGE_SCALE = 1.2  # 8 pt suit print; a page is read from further away
+FONT = "DejaVu Sans"  # comes with matplotlib
 STYLE = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.family": FONT,
     "font.size": 8,
     "text.color": INK,
     "text.parse_math": False,  # names may hold $
@@ -59,24 +69,24 @@ STYLE = {
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """In which figures are made and written; the reader's own settings do not matter."""
+    """The context in which figures are made and written, independent of the user's settings."""
     import matplotlib.style
 
     with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # told once, see `lacking`
+        warnings.filterwarnings("ignore", message="Glyph")  # reported once, see `lacking`
         yield
 
 
 def lacking(names: Iterable[str]) -> list[str]:
-    """The letters, sorted, that the font of the figures does not have and shows as boxes."""
+    """The characters, sorted, that the font of the figures lacks and shows as boxes."""
     from matplotlib import font_manager
 
-    known = font_manager.get_font(font_manager.findfont(STYLE["font.family"])).get_charmap()
+    known = font_manager.get_font(font_manager.findfont(FONT)).get_charmap()
     return sorted({letter for name in names for letter in name if ord(letter) not in known})
 
 
 def single(width: float, height: float) -> "tuple[Figure, Axes]":
-    """Figure and axes whose plot area is width x height inches; labels add to it when saved."""
+    """Figure and axes with a plot area of width x height inches, without the labels."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -96,19 +106,18 @@ def grid(names: Sequence[str], columns: int, height: float) -> "tuple[Figure, di
     return figure, dict(zip(names, panels, strict=False))
 
 
-def look(place: int) -> dict:
-    """Colour, dash and marker of the algorithm at this place: 32 that differ, none by colour alone."""
-    dash = DASHES[(place + place // len(COLOURS)) % len(DASHES)]
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": dash, "marker": MARKERS[place % len(MARKERS)]}
+def look(index: int) -> dict:
+    """Colour, dash and marker of the algorithm with this index: 32 combinations, none distinguished by colour only."""
+    dash = DASHES[(index + index // len(COLOURS)) % len(DASHES)]
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": dash, "marker": MARKERS[index % len(MARKERS)]}
 
 
 def save(figure: "Figure", folder: Path, name: str) -> tuple[list[Path], str]:
     """Writes NAME.pdf, .png and .svg; returns their paths and the figure as an svg element for a page."""
-
     files = [folder / f"{name}.{kind}" for kind in ("pdf", "png", "svg")]
     with style():
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # laid out once, not for each format
+        figure.set_layout_engine("none")  # laid out only once for all formats
         figure.savefig(files[0], metadata={"CreationDate": None})
         figure.savefig(files[1], metadata={"Software": None})
         text = io.StringIO()
@@ -118,7 +127,7 @@ def save(figure: "Figure", folder: Path, name: str) -> tuple[list[Path], str]:
 
 
 def _inline(svg: str, name: str) -> str:
-    """The bare svg element for a page: own ids, no comments, metadata or style sheet (it would style the page), coordinates to 0.01."""
+    """The bare svg element for a page: unique ids, no comments, metadata or style sheet (it would affect the page), coordinates to 0.01."""
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'"([\d.]+)pt"', lambda size: f'"{float(size[1]) * PAGE_SCALE:.2f}pt"', svg)  # width and height

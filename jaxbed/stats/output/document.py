@@ -1,4 +1,4 @@
-"""The analysis as a document for `html.page`: verdict, sections of text, figures and tables, warnings, facts. Nothing is computed here."""
+"""The analysis as a document for `html.page`: verdict, sections of text, figures and tables, warnings, facts. Computes nothing."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from jaxbed.stats.selection import rules
 
 
 def build(analysis: Analysis, drawn: Sequence[Figure], facts: dict) -> Document:
-    """`drawn` are the figures of figures.draw; `facts` as files.write has them."""
+    """`drawn`: the figures of drawing.draw; `facts`: as in files.write."""
     results, figures = analysis.results, {figure.name: figure for figure in drawn}
     sections = [_scores(analysis, figures)]
     if results["friedman"]:
@@ -28,17 +28,17 @@ def build(analysis: Analysis, drawn: Sequence[Figure], facts: dict) -> Document:
         sections += [_epochs(analysis, figures)]
     if facts.get("files"):
         sections += [_inputs(facts["files"])]
-    told = {"command": report.command(facts, results["options"]), "seed": str(results["seed"])}
-    told |= {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in facts.items() if name != "files"}
-    told["versions"] = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    footer = {"command": report.command(facts, results["options"]), "seed": str(results["seed"])}
+    footer |= {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in facts.items() if name != "files"}
+    footer["versions"] = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     warnings = [{key: warning[key] for key in ("code", "text", "cure")} for warning in results["warnings"]]
     n, m = len(results["algorithms"]), len(results["datasets"])
     title = f"{results['metric'].capitalize()}: {n} algorithm{'s' * (n != 1)} on {m} dataset{'s' * (m != 1)}"
-    return html.Document(title, results["verdict"], sections, warnings, told, _answers(results))
+    return html.Document(title, results["verdict"], sections, warnings, footer, _answers(results))
 
 
 def _answers(results: dict) -> int:
-    """How many lines of the verdict are the answer: the overall test and the comparisons, or one line."""
+    """The number of lines of the verdict that are the answer: the overall test and the comparisons, or one line."""
     claimed = results["claims"]
     if not claimed or not claimed["overall"] or claimed["smallest_p"] >= results["alpha"]:
         return 1
@@ -49,7 +49,7 @@ def _scores(analysis: Analysis, figures: dict) -> Section:
 
     results, scores = analysis.results, analysis.scores
     trained, lower = {tuple(cell) for cell in results["in_distribution"]}, results["lower_is_better"]
-    grey = ["grey"] * (results["selection"]["rule"] in rules.CHERRY_PICKED)
+    grey = ["grey"] * rules.is_cherry_picked(results["selection"]["rule"])
     rows = [
         {
             "algorithm": algorithm,
@@ -71,12 +71,12 @@ def _scores(analysis: Analysis, figures: dict) -> Section:
     ]
     if trained:
         text.append("Underlined cells: the algorithm was trained on that dataset; they are never marked as best.")
-    found = [("Scores", pd.DataFrame(rows))]
+    shown = [("Scores", pd.DataFrame(rows))]
     folded = [("Runs", counts)] * (scores["n"].nunique() > 1)
     if results["these_datasets"]:
         cells = results["these_datasets"]["intervals"]
         folded.append((f"t intervals of the means, {1 - results['alpha']:.0%}", headings.present(cells, results["alpha"])))
-    return html.Section("Scores", text, found, sections.of(figures, "runs", "iqm", "profile"), folded)
+    return html.Section("Scores", text, shown, sections.of(figures, "runs", "iqm", "profile"), folded)
 
 
 def _epochs(analysis: Analysis, figures: dict) -> Section:
@@ -86,8 +86,7 @@ def _epochs(analysis: Analysis, figures: dict) -> Section:
 
 
 def _inputs(files: list[dict]) -> Section:
-    """The inputs as a part of the report."""
-
+    """The input files."""
     rows = [
         {
             "input": file["path"],
@@ -97,7 +96,7 @@ def _inputs(files: list[dict]) -> Section:
         }
         for file in files
     ]
-    text = "The files that were read. For a workdir: the SHA-256 of its config.json, and the code versions that its log records."
+    text = "The files that were read. For a workdir: the SHA-256 of its config.json, and the code versions in its log."
     return Section("Inputs", [text], [("Inputs", pd.DataFrame(rows))], [])
 
 

@@ -1,4 +1,4 @@
-"""Results as files: stats.json, CSV files (confusions of workdirs), LaTeX tables, figures, report.html. Same results, same bytes."""
+"""Writes results: stats.json, CSV files (for workdirs also confusions), LaTeX tables, figures, report.html. Same results, same bytes."""
 
 import json
 import logging
@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,13 +18,13 @@ from jaxbed.stats.output import document, headings, html, latex, listing
 
 NAMES = ("stats.json", "scores.csv", "pairs.csv", "tests.csv", "columns.csv", "confusions.csv", "report.html")
 OF_TESTS = ("pairs.csv", "tests.csv", "tables/pairs.tex", "tables/mean_ranks.tex", "tables/effects.tex")
-OPTIONAL = tuple(map(Path, (*OF_TESTS, "confusions.csv")))  # left by an earlier call they would mislead
+OPTIONAL = tuple(map(Path, (*OF_TESTS, "confusions.csv")))  # removed if not written: files of an earlier call would mislead
 
 
 def write(analysis: Analysis, out: str | Path, facts: dict) -> list[Path]:
-    """Writes everything into `out` and returns the paths. `facts`: how it came about (command, inputs), for stats.json and the page.
+    """Writes everything into `out` and returns the paths. `facts`: options and inputs, for stats.json and the page.
 
-    Nothing is in `out` before all is made. Files of tests that are not made this time are removed: they would belong to other scores.
+    `out` is not touched before everything is ready. Files of tests that were not made are removed: they would belong to other scores.
     """
     out = Path(out)
     with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +39,7 @@ def write(analysis: Analysis, out: str | Path, facts: dict) -> list[Path]:
 
 
 def _make(analysis: Analysis, out: Path, facts: dict) -> list[Path]:
-    logging.getLogger(__name__).info("files")
+    logging.getLogger(__name__).info("writing files")
     results = analysis.results
     (out / "tables").mkdir(parents=True, exist_ok=True)
     _write_text(out / "stats.json", to_json({**facts, **results}))
@@ -46,8 +47,8 @@ def _make(analysis: Analysis, out: Path, facts: dict) -> list[Path]:
     _write_text(out / "tables" / "scores.tex", tables.to_latex(analysis.scores, lower=results["lower_is_better"], in_distribution=trained))
     written = [out / "stats.json", out / "scores.csv", out / "tables" / "scores.tex"]
     csv = {"scores.csv": analysis.scores}
-    if len(found := listing.tests(results)):
-        csv["tests.csv"] = found
+    if len(tests := listing.tests(results)):
+        csv["tests.csv"] = tests
     if analysis.p is not None:
         csv["pairs.csv"] = analysis.pairs
         decimals = published_tables.DECIMALS if results["paper"] else None
@@ -71,25 +72,24 @@ def _make(analysis: Analysis, out: Path, facts: dict) -> list[Path]:
 
 
 def _confusions(selected: pd.DataFrame, workdirs: list[dict]) -> pd.DataFrame:
-    """metrics.confusions of each workdir's own runs, by the names that they have here. `workdirs`: as inputs.read tells of them."""
-
+    """metrics.confusions of the runs of each workdir, under their names here. `workdirs`: from inputs.read."""
     from jaxbed.evaluation import metrics
 
-    found = []
+    frames = []
     for workdir in workdirs:
-        own = pd.MultiIndex.from_frame(selected[["algorithm", "run"]]).isin([tuple(run) for run in workdir["runs"]])
-        rows, former = selected[own], workdir["renamed"]
+        of_workdir = pd.MultiIndex.from_frame(selected[["algorithm", "run"]]).isin([tuple(run) for run in workdir["runs"]])
+        rows, former = selected[of_workdir], workdir["renamed"]
         part = metrics.confusions(workdir["path"], rows.assign(**{kind: rows[kind].replace(names) for kind, names in former.items()}))
-        found.append(part.replace({kind: {old: new for new, old in names.items()} for kind, names in former.items()}))
-    return pd.concat(found, ignore_index=True)
+        frames.append(part.replace({kind: {old: new for new, old in names.items()} for kind, names in former.items()}))
+    return pd.concat(frames, ignore_index=True)
 
 
 def to_json(results: dict) -> str:
-    """Strict JSON, the same bytes for the same results; frames become lists of rows; NaN and the infinities, which JSON lacks, strings."""
+    """Strict JSON, the same bytes for the same results; frames become lists of rows; NaN and infinity, which JSON lacks, become strings."""
     return json.dumps(_plain(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     if hasattr(value, "to_dict"):  # a frame
         value = value.to_dict("records")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Words for the columns of tables: heads that a reader knows for the page, and the key of the CSV files.
+"""Readable heads for the columns of tables, used on the page and in columns.csv.
 
 In tables of pairs the first algorithm is `algorithm_i`, the second `algorithm_j`; differences are first minus second.
 """
@@ -6,6 +6,8 @@ In tables of pairs the first algorithm is `algorithm_i`, the second `algorithm_j
 import pandas as pd
 
 from jaxbed.stats import tables
+from jaxbed.stats.comparisons import pairwise
+from jaxbed.stats.output import listing
 from jaxbed.stats.output.html import Cell
 
 WORDS = {
@@ -19,43 +21,33 @@ WORDS = {
     "hodges_lehmann": "shift of scores (Hodges-Lehmann)",
     "hodges_lehmann_low": "shift, 95 % from",
     "hodges_lehmann_high": "shift, 95 % to",
-    "rank_biserial": "rank-biserial correlation",
+    **{effect.name: effect.title for effect in pairwise.EFFECTS},
     "wins_i": "wins of the first",
     "ties": "ties",
     "wins_j": "wins of the second",
-    "p_permutation": "p, permutation test",
-    "p_nemenyi": "p, Nemenyi",
-    "p_z": "p, z test, not adjusted",
-    "p_z_holm": "p, z test, Holm",
-    "p_z_shaffer": "p, z test, Shaffer",
-    "p_z_bergmann_hommel": "p, z test, Bergmann-Hommel",
-    "p_conover": "p, Conover, not adjusted",
-    "p_conover_holm": "p, Conover, Holm",
-    "p_wilcoxon": "p, Wilcoxon, not adjusted",
-    "p_wilcoxon_holm": "p, Wilcoxon, Holm",
-    "p_pratt": "p, Wilcoxon with Pratt's zeros, not adjusted",
-    "p_pratt_holm": "p, Wilcoxon with Pratt's zeros, Holm",
-    "p_sign": "p, sign test, not adjusted",
-    "p_sign_holm": "p, sign test, Holm",
-    "p_permutation_least": "smallest p of the draws of the permutation test (0: exact)",
+    **{
+        name: f"p, {test}, {'not adjusted' if adjustment == 'none' else adjustment}"
+        for name, (test, adjustment) in listing.OF_PAIRS.items()
+    },
+    "p_permutation_least": "smallest p possible with the draws of the permutation test (0: exact)",
     "bayes_p_i": "P(the first is better)",
-    "bayes_p_rope": "P(no difference that matters)",
+    "bayes_p_rope": "P(difference within the rope)",
     "bayes_p_j": "P(the second is better)",
     "bayes_theta_i": "expected share in which the first is better",
-    "bayes_theta_rope": "expected share without a difference that matters",
+    "bayes_theta_rope": "expected share within the rope",
     "bayes_theta_j": "expected share in which the second is better",
-    "bayes_least": "one draw as a share, for the P of the signed-rank posterior",
+    "bayes_least": "share of one draw, for the P of the signed-rank posterior",
     "win_p": "P(the first wins), maximum likelihood",
     "win_low": "95 % from, datasets resampled",
     "win_high": "95 % to, datasets resampled",
     "bt_p": "P(the first wins)",
     "bt_low": "95 % from",
     "bt_high": "95 % to",
-    "bt_p_better": "P(the first is abler)",
-    "bt_p_equivalent": "P(chance of winning is .45 to .55)",
-    "bt_least": "one effective draw as a share, for the Bradley-Terry posterior",
-    "stability_share": "significant in this share of run resamples",
-    "stability_least": "one resample as a share",
+    "bt_p_better": "P(the first has the higher ability)",
+    "bt_p_equivalent": "P(probability of a win is .45 to .55)",
+    "bt_least": "share of one effective draw, for the Bradley-Terry posterior",
+    "stability_share": "share of run resamples in which it is significant",
+    "stability_least": "share of one resample",
     "multiverse_specifications": "specifications tried",
     "multiverse_i_better": "specifications in which the first is significantly better",
     "multiverse_j_better": "specifications in which the second is significantly better",
@@ -67,9 +59,9 @@ WORDS = {
     "difference": "standardised difference (at most about 2)",
     "cliffs_delta": "Cliff's delta",
     "a12": "P(first beats second)",
-    "p_these_datasets_holm": "p on these datasets, runs divided anew, Holm",
+    "p_these_datasets_holm": "p on these datasets, runs reassigned, Holm",
     "p": "p",
-    "p_least": "smallest p of the draws (0: exact)",
+    "p_least": "smallest p possible with the draws (0: exact)",
     "p_holm": "p, Holm",
     "p_holm_all": "p, Holm over all datasets",
     "p_chi2": "p, chi2 approximation",
@@ -88,7 +80,7 @@ WORDS = {
     "high": "95 % to",
     "t_low": "t interval from",
     "t_high": "t interval to",
-    "significant": "significant in this share of resamples",
+    "significant": "share of resamples in which it is significant",
     "fragile": "undecided (5 to 95 %)",
     "without": "left out",
     "run_std": "std of runs",
@@ -98,8 +90,8 @@ WORDS = {
     "quantity": "quantity",
     "name": "algorithm",
     "claimed": "claimed in the verdict",
-    "adjustment": "adjusted for several comparisons by",
-    "method": "how p was found",
+    "adjustment": "adjustment for multiple comparisons",
+    "method": "how p was computed",
     "draws": "random draws (0: none)",
     "statistic": "statistic",
     "scope": "overall, all pairs, or against the baseline",
@@ -118,7 +110,7 @@ VALUES = {  # of the columns quantity and test
     "friedman": "Friedman, any difference",
     "control_holm": "z test against the baseline, Holm",
 }
-SHARES = {  # shares of random draws, and the column that holds one draw as a share
+SHARES = {  # columns with shares of random draws -> the column with the share of one draw
     **dict.fromkeys(("bayes_p_i", "bayes_p_rope", "bayes_p_j"), "bayes_least"),
     **dict.fromkeys(("bt_p_better", "bt_p_equivalent"), "bt_least"),
     "stability_share": "stability_least",
@@ -135,16 +127,14 @@ def word(name: str) -> str:
 
 def key(files: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """file, column, meaning of the columns of CSV files."""
-
     return pd.DataFrame(
         [(file, name, word(name)) for file, names in files.items() for name in names], columns=["file", "column", "meaning"]
     )
 
 
 def present(table: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """A table for the page: heads in words, one column for a pair; p < alpha in bold; p and shares of draws not beyond their resolution."""
-
-    shown = {}
+    """A table for the page: readable heads, one column for each pair, p < alpha in bold, p and shares of draws within their resolution."""
+    shown: dict[str, list] = {}
     for name in table:
         values = table[name]
         if name in ("algorithm_j", "least") or name.endswith("_least"):
@@ -173,5 +163,5 @@ def present(table: pd.DataFrame, alpha: float) -> pd.DataFrame:
 
 
 def _rounded(value: float) -> float:
-    """Four digits that count."""
+    """Rounded to four significant digits."""
     return float(f"{value:.4g}")

@@ -1,13 +1,13 @@
-"""report.html: one page that explains itself. Verdict, warnings with what to do, sections of tables and figures, facts.
+"""report.html: a self-contained page. Verdict, warnings with cures, sections of tables and figures, facts.
 
-Nothing is loaded from elsewhere, all text is escaped, the same document gives the same bytes. Without scripts all is there but sorting.
+Nothing is loaded from elsewhere, all text is escaped, the same document gives the same bytes. Without scripts only sorting is missing.
 """
 
 import math
 import re
 from collections.abc import Sequence
 from html import escape, unescape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -16,19 +16,19 @@ from jaxbed.stats.figures.drawing import Figure
 from jaxbed.stats.output import html_style
 
 KEY = {
-    "best": "bold: best of its column",
+    "best": "bold: best in its column",
     "significant": "bold: p < alpha",
     "in-distribution": "underlined: trained on this dataset",
     "grey": "grey: not used in any test",
 }
 MISSING = ("", "-", "–", "n/a", "nan")  # texts that stand for no value
 LEADING_NUMBER = re.compile(r"[<>≤≥]? ?([-+−]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)(?=$|[\s%*†‡±(\[])", re.IGNORECASE)
-MOST_TEXTS = 3  # of one warning, before they fold away
-LONG = 60  # letters, from where a cell may break into lines
+MOST_TEXTS = 3  # texts of one warning that are not folded
+LONG = 60  # characters; longer cells may break into lines
 
 
 class Cell(NamedTuple):
-    """A cell of a table as it is shown. `classes`: names of KEY, separated by spaces; `value`: what it sorts by, if not what it says."""
+    """A cell of a table. `classes`: names of KEY, separated by spaces; `value`: sort value, if not the number in the text."""
 
     text: str
     classes: str = ""
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of the page: paragraphs, then figures, then tables (caption, frame), then those that fold away."""
+    """A part of the page: paragraphs, then figures, then tables (caption, frame), then folded tables."""
 
     title: str
     text: list[str]
@@ -46,19 +46,19 @@ class Section(NamedTuple):
 
 
 class Document(NamedTuple):
-    """The whole page. `warnings`: dictionaries with code, text and, where there is one, cure; `facts`: command, versions, seed, ..."""
+    """The whole page. `warnings`: dictionaries with code, text and, if there is one, cure; `facts`: command, versions, seed, ..."""
 
     title: str
     verdict: list[str]
     sections: list[Section]
     warnings: list[dict]
     facts: dict[str, str]
-    answers: int = 1  # lines of the verdict that are the answer; those of the question begin with "Asked: "
+    answers: int = 1  # number of verdict lines that are the answer; the question begins with "Asked: "
 
 
 def page(document: Document) -> str:
     """The document as HTML."""
-    names = [(f"section-{place}", section.title) for place, section in enumerate(document.sections, start=1)]
+    names = [(f"section-{number}", section.title) for number, section in enumerate(document.sections, start=1)]
     if document.warnings:
         names.insert(0, ("warnings", "Warnings"))
     names.append(("facts", "Facts"))
@@ -71,7 +71,7 @@ def page(document: Document) -> str:
         '<link rel="icon" href="data:,">',
         f"<title>{escape(document.title)}</title>\n<style>{html_style.CSS}</style>\n</head>\n<body>\n<main>",
         f"<h1>{escape(document.title)}</h1>",
-        f'<div class="verdict">{_verdict(document.verdict, document.answers)}</div>',
+        f'<div class="verdict">{_verdict(document.verdict, document.answers)}</div>' if document.verdict else "",
         f'<nav aria-label="Contents"><ul>{links}</ul></nav>',
         _warnings(document.warnings),
         *(_section(section, name) for section, (name, _) in zip(document.sections, names[bool(document.warnings) :], strict=False)),
@@ -82,14 +82,13 @@ def page(document: Document) -> str:
 
 
 def table(caption: str, frame: pd.DataFrame) -> str:
-    """A frame as a table; its index, if it has names, is the first column. Cells: numbers, texts, `Cell`s, None or NaN for missing.
+    """A frame as a table; an index with names becomes the first column. Cells: numbers, texts, `Cell`s, None or NaN if missing.
 
-    A column is one of numbers, set to the right and sorted as such, if every text in it begins with a number ("63.2 ± 0.2", "<1e-12").
+    A column is numeric, right-aligned and sorted by number, if every text in it begins with a number ("63.2 ± 0.2", "<1e-12").
     """
-
     if not isinstance(frame.index, pd.RangeIndex):
         frame = frame.reset_index(names=frame.index.name or "")
-    columns = [_column(str(name), frame.iloc[:, place].tolist()) for place, name in enumerate(frame.columns)]
+    columns = [_column(str(name), frame.iloc[:, column].tolist()) for column, name in enumerate(frame.columns)]
     marks = [' class="number"' if numeric else "" for numeric, _ in columns]
     heads = "".join(f'<th scope="col"{mark}>{_breakable(str(name))}</th>' for name, mark in zip(frame.columns, marks, strict=True))
     lines = ["<tr>" + "".join(cells) + "</tr>" for cells in zip(*(cells for _, cells in columns), strict=True)]
@@ -102,7 +101,7 @@ def table(caption: str, frame: pd.DataFrame) -> str:
 
 
 def _column(name: str, values: list) -> tuple[bool, list[str]]:
-    """Whether it is a column of numbers, and its cells."""
+    """Whether the column is numeric, and its cells."""
     cells = [value if isinstance(value, Cell) else Cell(text) for value, text in zip(values, _texts(name, values), strict=True)]
     missing = [cell.text.strip().lower() in MISSING for cell in cells]
     keys = [_number(cell.value if cell.value is not None else value, cell.text) for value, cell in zip(values, cells, strict=True)]
@@ -111,13 +110,13 @@ def _column(name: str, values: list) -> tuple[bool, list[str]]:
     for (text, classes, _), lost, key in zip(cells, missing, keys, strict=True):
         classes = f"{classes}{' number' * numeric}{' long' * (len(text) > LONG)}".strip()
         marks = f' class="{escape(classes)}"' if classes else ""
-        marks += " data-missing" if lost else (f' data-sort="{_script_number(key)}"' if numeric else "")
+        marks += " data-missing" if lost else (f' data-sort="{_script_number(key)}"' if numeric and key is not None else "")
         written.append(f"<td{marks}>{escape(text) or '–'}</td>")
     return numeric, written
 
 
 def _texts(name: str, values: list) -> list[str]:
-    """Numbers of a column with as many decimals as they need, at most four digits that count; p-values as everywhere."""
+    """The texts of a column: numbers with as many decimals as needed, at most four significant digits; p-values as everywhere."""
     numbers = [abs(value) for value in values if isinstance(value, float) and math.isfinite(value)]
     largest, least = max(numbers, default=0.0), min(filter(None, numbers), default=1.0)
     decimals = 0
@@ -125,7 +124,7 @@ def _texts(name: str, values: list) -> list[str]:
         most = max(0, min(4, 3 - math.floor(math.log10(largest))))
         decimals = next(count for count in range(most + 1) if count == most or all(abs(n - round(n, count)) < 1e-9 for n in numbers))
 
-    def text(value) -> str:
+    def text(value: Any) -> str:
         if value is None or value != value:
             return "–"
         if isinstance(value, bool):
@@ -141,12 +140,12 @@ def _texts(name: str, values: list) -> list[str]:
     return [text(value) for value in values]
 
 
-def _number(value, text: str) -> float | None:
-    """What a cell sorts by, if it is a number."""
+def _number(value: Any, text: str) -> float | None:
+    """The number that a cell is sorted by; None if it has none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    found = LEADING_NUMBER.match(text.strip())
-    return float(found[1].replace("−", "-")) if found else None
+    number = LEADING_NUMBER.match(text.strip())
+    return float(number[1].replace("−", "-")) if number else None
 
 
 def _script_number(value: float) -> str:
@@ -157,7 +156,7 @@ def _section(section: Section, name: str) -> str:
     parts = [f'<section id="{name}">\n<h2>{escape(section.title)}</h2>', _paragraphs(section.text)]
     parts += [_figure(figure) for figure in section.figures]
     if section.tables:
-        parts.append('<p class="hint" hidden>A click on the head of a column sorts its table.</p>')
+        parts.append('<p class="hint" hidden>Click a column head to sort the table.</p>')
     parts += [table(caption, frame) for caption, frame in section.tables]
     parts += [f"<details><summary>{escape(caption)}</summary>{table(caption, frame)}</details>" for caption, frame in section.folded]
     return "\n".join([*filter(None, parts), "</section>"])
@@ -170,10 +169,10 @@ def _figure(figure: Figure) -> str:
 
 
 def _warnings(warnings: list[dict]) -> str:
-    """One entry for each code and cure, in the order in which they first appear."""
+    """One entry for each code and cure, in order of first appearance."""
     if not warnings:
         return ""
-    groups = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for warning in warnings:
         groups.setdefault((warning["code"], warning.get("cure") or ""), []).append(warning["text"])
     entries = []
@@ -191,7 +190,7 @@ def _facts(facts: dict[str, str]) -> str:
 
 
 def _verdict(lines: Sequence[str], answers: int) -> str:
-    """The question is quiet, the answer stands out."""
+    """The answer stands out from the question and the rest."""
     asked = int(lines[0].startswith("Asked: ")) if lines else 0
     parts = [f'<p class="asked">{escape(line)}</p>' for line in lines[:asked]]
     parts += [f'<div class="answer">{_paragraphs(lines[asked : asked + answers])}</div>', _paragraphs(lines[asked + answers :])]
@@ -199,7 +198,7 @@ def _verdict(lines: Sequence[str], answers: int) -> str:
 
 
 def _breakable(name: str) -> str:
-    """A head that may break within long names: between words joined by _ - / or by capitals."""
+    """A head that may break within long names: after _ - / and before capitals."""
     return "<wbr>".join(map(escape, re.split(r"(?<=\w[_/-])(?=[^\W\d])|(?<=[a-z])(?=[A-Z0-9])", name)))
 
 

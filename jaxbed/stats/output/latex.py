@@ -1,4 +1,4 @@
-"""Mean ranks and effect sizes as LaTeX tables (booktabs), the caption as a comment before them."""
+"""Mean ranks and effect sizes as LaTeX tables (booktabs), each with its caption as a comment."""
 
 from jaxbed.stats import tables
 from jaxbed.stats.analysis import Analysis
@@ -6,9 +6,10 @@ from jaxbed.stats.comparisons import cliques
 
 
 def mean_ranks(analysis: Analysis) -> str:
-    """Algorithm, mean rank, its interval over resampled runs where there is one, letters; the best first and in bold."""
-    means, results = analysis.mean_ranks, analysis.results
-    letters = cliques.letters(means, analysis.p, analysis.alpha)
+    """Algorithm, mean rank, its interval over resampled runs if known, letters; the best first and in bold."""
+    means, p, results = analysis.mean_ranks, analysis.p, analysis.results
+    assert means is not None and p is not None  # of every analysis with pairs
+    letters = cliques.letters(means, p, analysis.alpha)
     heads, columns = ["Algorithm", "Mean rank"], {name: [f"{means[name]:.2f}"] for name in cliques.by_rank(means)}
     caption = f"Mean ranks over {len(results['datasets'])} datasets, 1 = best."
     if analysis.stability is not None:
@@ -21,7 +22,7 @@ def mean_ranks(analysis: Analysis) -> str:
         heads.append("Letters")
         for name, cells in columns.items():
             cells.append(letters[name])
-        caption += f" Algorithms that share a letter do not differ ({analysis.p_name}, alpha = {analysis.alpha:g})."
+        caption += f" Algorithms that share a letter do not differ significantly ({analysis.p_name}, alpha = {analysis.alpha:g})."
     best = min(means.round(9))
     for name, cells in columns.items():
         cells[0] = rf"\textbf{{{cells[0]}}}" if round(means[name], 9) == best else cells[0]

@@ -4,35 +4,27 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from jaxbed.stats import new_datasets
+from jaxbed.stats.comparisons import pairwise
+
 COLUMNS = (
     "question", "test", "scope", "dataset", "algorithm_i", "algorithm_j", "statistic", "p", "p_least", "adjustment", "n", "unit", "method",
     "draws", "claimed",
 )  # fmt: skip
+ADJUSTMENTS = {"": "none", "_holm": "Holm", "_shaffer": "Shaffer", "_bergmann_hommel": "Bergmann-Hommel"}  # endings of columns
 OF_PAIRS = {  # column of a table of pairs -> test, adjustment
     "p_permutation": ("permutation test of rank sums", "single step"),
     "p_nemenyi": ("Nemenyi", "studentized range"),
-    "p_z": ("z test of mean ranks", "none"),
-    "p_z_holm": ("z test of mean ranks", "Holm"),
-    "p_z_shaffer": ("z test of mean ranks", "Shaffer"),
-    "p_z_bergmann_hommel": ("z test of mean ranks", "Bergmann-Hommel"),
-    "p_conover": ("Conover", "none"),
-    "p_conover_holm": ("Conover", "Holm"),
-    "p_wilcoxon": ("Wilcoxon", "none"),
-    "p_wilcoxon_holm": ("Wilcoxon", "Holm"),
-    "p_pratt": ("Wilcoxon with Pratt's zeros", "none"),
-    "p_pratt_holm": ("Wilcoxon with Pratt's zeros", "Holm"),
-    "p_sign": ("sign test", "none"),
-    "p_sign_holm": ("sign test", "Holm"),
+    **{f"p_{test.name}{end}": (test.title, adjustment) for test in pairwise.TESTS for end, adjustment in ADJUSTMENTS.items()},
 }
-EXACT = ("Wilcoxon", "Wilcoxon with Pratt's zeros", "sign test")
+EXACT = tuple(test.title for test in pairwise.TESTS if test.exact)
 
 
 def tests(results: dict) -> pd.DataFrame:
-    """One row per test or comparison: the COLUMNS. Empty where they do not apply; columns.csv says what each means.
+    """One row per test or comparison: the COLUMNS. Empty where they do not apply; columns.csv explains each.
 
-    n counts the blocks or runs that `unit` names; `claimed`: the verdict makes this claim.
+    n counts the blocks or runs that `unit` names; `claimed`: the verdict claims this difference.
     """
-
     table = pd.DataFrame([*_other_datasets(results), *_these_datasets(results)], columns=COLUMNS)
     return table.astype({"n": "Int64"})
 
@@ -64,11 +56,13 @@ def _other_datasets(results: dict) -> Iterator[dict]:
         ("Friedman, chi2", "chi2", "p_chi2"),
     ):
         yield _row("new-datasets", test, "overall", statistic=friedman[statistic], p=friedman[p], **closed, n=m, unit="datasets")
-    quade = results["quade"]
-    yield _row("new-datasets", quade["test"], "overall", statistic=quade["f"], p=quade["p"], **closed, n=m, unit="datasets")
+    for further in new_datasets.OVERALL:
+        result = results[further.name]
+        facts = {"statistic": result[further.statistic], "p": result["p"], **closed}
+        yield _row("new-datasets", result["test"], "overall", **facts, n=m, unit="datasets")
     for family, scope in (("pairs", "pairs"), ("baseline_comparisons", "baseline")):
         table = results[family]
-        found = _found(claimed) if claimed and asked and claimed["family"] == family else set()
+        claimed_pairs = _claimed_pairs(claimed) if claimed and asked and claimed["family"] == family else set()
         for pair in table.to_dict("records") if table is not None else ():
             for column in (name for name in OF_PAIRS if name in pair):
                 test, adjustment = OF_PAIRS[column]
@@ -76,9 +70,9 @@ def _other_datasets(results: dict) -> Iterator[dict]:
                 how = drawn | {"p_least": pair["p_permutation_least"]} if column == "p_permutation" else how
                 facts = {"statistic": pair["rank_difference"], "p": pair[column], "adjustment": adjustment, **how}
                 both = {"algorithm_i": pair["algorithm_i"], "algorithm_j": pair["algorithm_j"]}
-                said = column == "p_permutation" and frozenset(both.values()) in found
+                is_claimed = column == "p_permutation" and frozenset(both.values()) in claimed_pairs
                 blocks = {"n": n, "unit": unit} if column == "p_permutation" else {"n": m, "unit": "datasets"}
-                yield _row("new-datasets", test, scope, **both, **facts, **blocks, claimed=said)
+                yield _row("new-datasets", test, scope, **both, **facts, **blocks, claimed=is_claimed)
 
 
 def _these_datasets(results: dict) -> Iterator[dict]:
@@ -90,8 +84,10 @@ def _these_datasets(results: dict) -> Iterator[dict]:
     for row in these["datasets"].to_dict("records"):
         for column, adjustment in (("p", "none"), ("p_holm", "Holm over datasets")):
             facts = {name: row[name] for name in ("dataset", "statistic", "p_least", "method", "draws")} | {"p": row[column]}
-            said = column == "p_holm" and row["dataset"] in differ
-            yield _row("these-datasets", row["test"], "overall", **facts, adjustment=adjustment, n=row["n_runs"], unit="runs", claimed=said)
+            is_claimed = column == "p_holm" and row["dataset"] in differ
+            yield _row(
+                "these-datasets", row["test"], "overall", **facts, adjustment=adjustment, n=row["n_runs"], unit="runs", claimed=is_claimed
+            )
     on_dataset = these["datasets"].set_index("dataset")["n_runs"]
     runs = results["scores"]["cells"].groupby("algorithm")["n"].max()
     for row in these["dunn"].to_dict("records"):
@@ -102,21 +98,21 @@ def _these_datasets(results: dict) -> Iterator[dict]:
             how = {"p": row[column], "p_least": 0.0, "method": "approximation", "draws": 0}
             yield _row("these-datasets", "Dunn", "pairs", **both, **how, adjustment=adjustment, n=on_dataset[row["dataset"]], unit="runs")
     for family, scope in (("pairs", "pairs"), ("baseline_comparisons", "baseline")):
-        found = _found(claimed) if asked and claimed["family"] == family else set()
+        claimed_pairs = _claimed_pairs(claimed) if asked and claimed["family"] == family else set()
         for row in these[family].to_dict("records") if these[family] is not None else ():
             both = {name: row[name] for name in ("algorithm_i", "algorithm_j", "p_least", "method", "draws")} | {
                 "statistic": row["difference"]
             }
             for column, adjustment in (("p", "none"), ("p_holm", "Holm")):
-                said = column == "p_holm" and frozenset((row["algorithm_i"], row["algorithm_j"])) in found
-                facts = {"p": row[column], "adjustment": adjustment, "unit": "runs", "claimed": said}
+                is_claimed = column == "p_holm" and frozenset((row["algorithm_i"], row["algorithm_j"])) in claimed_pairs
+                facts = {"p": row[column], "adjustment": adjustment, "unit": "runs", "claimed": is_claimed}
                 facts["n"] = runs[row["algorithm_i"]] + runs[row["algorithm_j"]]
                 yield _row("these-datasets", "permutation of runs over all datasets", scope, **both, **facts)
 
 
-def _row(question: str, test: str, scope: str, **facts) -> dict:
+def _row(question: str, test: str, scope: str, **facts: object) -> dict:
     return {"question": question, "test": test, "scope": scope, "adjustment": "none", "claimed": False, **facts}
 
 
-def _found(claimed: dict) -> set[frozenset]:
+def _claimed_pairs(claimed: dict) -> set[frozenset]:
     return {frozenset((claim["better"], claim["worse"])) for claim in claimed["found"]}

@@ -6,21 +6,25 @@ from jaxbed.stats.figures.drawing import Figure
 from jaxbed.stats.output import headings
 from jaxbed.stats.output.html import Section
 
-LONG = 12  # rows, from where a table is folded
-MOST_ROWS = 1000  # of a table; a browser shows no more at ease
+LONG = 12  # most rows of a table that is not folded
+MOST_ROWS = 1000  # most rows of a table, for browsers
 
 
-def presented(found: list[tuple[str, pd.DataFrame]], alpha: float) -> list[tuple[str, pd.DataFrame]]:
-    return [(caption, headings.present(table, alpha)) for caption, table in found]
+def presented(captioned: list[tuple[str, pd.DataFrame]], alpha: float) -> list[tuple[str, pd.DataFrame]]:
+    """Tables with their captions, with readable heads."""
+    return [(caption, headings.present(table, alpha)) for caption, table in captioned]
 
 
-def section(title: str, text: list[str], found: list[tuple[str, pd.DataFrame]], drawn: list[Figure]) -> Section:
-    """A section whose long tables are folded, and very long ones cut, which their captions say."""
-    cut = " (the first {} of {} rows; all are in stats.json)"
-    found = [(caption + cut.format(MOST_ROWS, len(table)) * (len(table) > MOST_ROWS), table[:MOST_ROWS]) for caption, table in found]
-    shown, folded = ([part for part in found if (len(part[1]) > LONG) == long] for long in (False, True))
+def section(title: str, text: list[str], captioned: list[tuple[str, pd.DataFrame]], drawn: list[Figure]) -> Section:
+    """A section with long tables folded, and very long ones cut, as their captions then say."""
+    cut = " (first {} of {} rows; all are in stats.json)"
+    captioned = [
+        (caption + cut.format(MOST_ROWS, len(table)) * (len(table) > MOST_ROWS), table[:MOST_ROWS]) for caption, table in captioned
+    ]
+    shown, folded = ([part for part in captioned if (len(part[1]) > LONG) == long] for long in (False, True))
     return Section(title, text, shown, drawn, folded)
 
 
-def of(figures: dict, *names: str) -> list:
+def of(figures: dict[str, Figure], *names: str) -> list[Figure]:
+    """The figures with these names, as far as they were drawn."""
     return [figures[name] for name in names if name in figures]

@@ -1,4 +1,4 @@
-"""Everything that `jaxbed stats` is given, read under one set of names, and what identifies each file."""
+"""Reads all inputs of `jaxbed stats` under one set of names, and identifies each file by its SHA-256."""
 
 import argparse
 import hashlib
@@ -15,7 +15,7 @@ from jaxbed.stats.reading import roles as role_file
 
 
 class Inputs(NamedTuple):
-    """`roles`, `table`, `last`: as analysis.analyse takes them. `files`: of each input what `identity` tells."""
+    """`roles`, `table`, `last`: arguments of analysis.analyse. `files`: `identity` of each input."""
 
     frame: pd.DataFrame
     roles: pd.DataFrame | None
@@ -25,9 +25,9 @@ class Inputs(NamedTuple):
 
 
 def read(asked: argparse.Namespace) -> Inputs:
-    """All inputs that the command line names, with the names that --rename gives.
+    """All inputs on the command line, with names changed by --rename.
 
-    Raises ValueError as the readers do, for a --rename of a name that no input has, and for names, across all inputs, that differ only
+    Raises ValueError as the readers do, for a --rename of a name that no input has, and for names in the inputs that differ only
     in case, spaces or the like.
     """
     chosen = columns.parse(asked.columns)
@@ -43,7 +43,7 @@ def read(asked: argparse.Namespace) -> Inputs:
         table = table.assign(**{kind: table[kind].replace(new[kind]) for kind in names.KINDS})
     frame = records.join(parts)
     for kind in names.KINDS:
-        names.refuse_alike(kind, ((name, source) for its, name, source in _known(parts + last, roles, table, asked) if its == kind))
+        names.refuse_alike(kind, ((name, source) for which, name, source in _known(parts + last, roles, table, asked) if which == kind))
     files = [identity(part.path, "workdir" if part.source else "scores") for part in parts]
     others = (("roles", asked.roles), ("table", asked.table), ("last scores", asked.last_scores))
     files += [identity(Path(path), what) for what, path in others if path]
@@ -64,18 +64,18 @@ def _known(parts: list, roles: pd.DataFrame | None, table: pd.DataFrame | None, 
         yield from ((kind, name, asked.table) for kind in names.KINDS for name in table[kind].unique())
 
 
-def _by_kind(known: list[tuple], parts: list[records.Part]) -> dict[str, list[str]]:
-    found = {kind: list(dict.fromkeys(name for its, name, _ in known if its == kind)) for kind in names.KINDS}
-    return found | {"workdir": [form for part in parts if part.source for form in _forms(part.path)]}
+def _by_kind(known: list[tuple], parts: list[records.Scores]) -> dict[str, list[str]]:
+    names_of = {kind: list(dict.fromkeys(name for which, name, _ in known if which == kind)) for kind in names.KINDS}
+    return names_of | {"workdir": [form for part in parts if part.source for form in _forms(part.path)]}
 
 
 def _forms(path: Path) -> tuple[str, ...]:
-    """How a path may be written; the last ones are no names of algorithms."""
+    """The ways to write a path; the last two cannot be names of algorithms."""
     return str(path), f"{path}/", f"./{path}"
 
 
-def _renamed(part: records.Part, new: dict[str, dict[str, str]]) -> records.Part:
-    """With the new names; `source["renamed"]` maps them, by kind, to those of the workdir's files."""
+def _renamed(part: records.Scores, new: dict[str, dict[str, str]]) -> records.Scores:
+    """The scores with the new names; `source["renamed"]` maps these, by kind, to the names in the workdir's files."""
     of_path = next((new["workdir"][form] for form in _forms(part.path) if form in new["workdir"]), None)
     algorithms = {name: of_path for name in part.frame["algorithm"].unique()} if of_path else new["algorithm"]
     both = {"algorithm": algorithms, "dataset": new["dataset"]}
@@ -94,14 +94,14 @@ def _renamed(part: records.Part, new: dict[str, dict[str, str]]) -> records.Part
         "sets": {new["dataset"].get(name, name): facts for name, facts in part.source["sets"].items()},
         "renamed": {kind: {new: old for old, new in mapping.items()} for kind, mapping in both.items()},
     }
-    return records.Part(part.path, frame, source)
+    return records.Scores(part.path, frame, source)
 
 
 def identity(path: Path, what: str) -> dict:
     """Path, kind and SHA-256 of an input, for stats.json.
 
-    Of a workdir the SHA-256 is that of config.json, and `code` lists the code versions that its log records, each once: commit of the
-    user's checkout, digest of the package, versions of packages. Variants share the log of the folder above.
+    For a workdir the SHA-256 is that of config.json, and `code` lists the code versions in its log, each once: commit of the user's
+    checkout, digest of the package, versions of packages. Variants share the log of the parent folder.
     """
     if what != "workdir":
         return {"path": str(path), "what": what, "sha256": _sha256(path)}
@@ -113,19 +113,19 @@ def identity(path: Path, what: str) -> dict:
 
 
 def _code(log: Path) -> list[dict]:
-    found = []
+    versions = []
     with log.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             if '"header"' not in line:
                 continue
             try:
                 header = json.loads(line)
-            except (ValueError, RecursionError):  # cut short when its process was killed, or damaged
+            except (ValueError, RecursionError):  # truncated when its process was killed, or damaged
                 continue
             if isinstance(header, dict) and header.get("kind") == "header" and isinstance(header.get("versions"), dict | None):
                 code = {name: header.get(name) for name in ("commit", "source", "versions")}
-                found += [code] * (code not in found)
-    return found
+                versions += [code] * (code not in versions)
+    return versions
 
 
 def _sha256(path: Path) -> str:

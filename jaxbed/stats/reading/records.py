@@ -1,6 +1,6 @@
-"""Recorded scores in one tidy layout: read, checked, joined.
+"""Reads, checks and joins recorded scores in one tidy layout.
 
-One row is one number: what `metric` was measured for one `run` (seed) of one `algorithm` on one `dataset` after one `epoch`.
+One row holds one number: the value of one `metric` for one `run` (seed) of one `algorithm` on one `dataset` after one `epoch`.
 
     algorithm  str
     run        int     number of the run, from 0 or 1
@@ -8,12 +8,12 @@ One row is one number: what `metric` was measured for one `run` (seed) of one `a
     epoch      float   epochs trained; NaN where scores come without epochs
     metric     str     'accuracy', 'ac_score', ...
     value      float   as measured: fraction or percent, never rescaled here
-    n_correct  float   images answered rightly, of n_total; NaN where unknown
+    n_correct  float   correctly classified images of n_total; NaN where unknown
     n_total    float
-    role       str     'val' the split that epochs are selected on; 'test' in-distribution test; 'ood' shifted
-    status     str     'ok'; 'diverged' from the epoch on at which the run went non-finite; 'truncated' a run that ended early;
-                       'missing' a score that should be there
-    family     str     datasets made from the same images share one; the dataset's own name where it stands alone
+    role       str     'val': the split that epochs are selected on; 'test': in-distribution test set; 'ood': shifted
+    status     str     'ok'; 'diverged': from the epoch at which the run became non-finite; 'truncated': a run that ended early;
+                       'missing': a score that should exist
+    family     str     shared by datasets made from the same images; else the dataset's own name
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ TEXTS = ("algorithm", "dataset", "metric", "role", "status", "family")
 KEY = ["algorithm", "run", "dataset", "epoch", "metric"]
 ROLES = ("val", "test", "ood")
 STATUSES = ("ok", "diverged", "truncated", "missing")
-MOST_RUNS = 2**53  # above it float64 does not tell whole numbers apart
+MOST_RUNS = 2**53  # above it float64 cannot represent all whole numbers
 DEFAULTS = {"epoch": float("nan"), "n_correct": float("nan"), "n_total": float("nan"), "role": "test", "status": "ok"}
 
 
-class Part(NamedTuple):
-    """What one path gave."""
+class Scores(NamedTuple):
+    """The scores that were read from one path."""
 
     path: Path
     frame: pd.DataFrame  # checked; attrs: unused, notes
@@ -47,12 +47,12 @@ def load(paths: Sequence[str | Path]) -> pd.DataFrame:
     return join([read(path) for path in paths])
 
 
-def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
+def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Scores:
     """The scores of a path. A directory is a jaxbed workdir. A file is Parquet, or text as `delimited` reads it.
 
     Files have the columns algorithm, run, dataset and either `accuracy` or `metric, value`; epoch, n_correct, n_total, role (or split),
-    status and family may be added, and group; or they are wide tables. `columns` says which names are understood; `asked`: {column: the
-    file's own name} of --columns. Raises FileNotFoundError for a path that is not there, ValueError as `check` and for other formats.
+    status and family may be added, and group; or they are wide tables. `columns` says which column names are understood; `asked`: {column:
+    name in the file} of --columns. Raises FileNotFoundError for a path that does not exist, ValueError as `check` and for other formats.
     """
     path = Path(path)
     if path.is_dir():
@@ -62,36 +62,35 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Part:
             _refuse_no_workdir(path)
             raise
         frame.attrs["notes"] = source["notes"]
-        return Part(path, check(frame, str(path)), source)
+        return Scores(path, check(frame, str(path)), source)
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: a pipe or device can be read only once; save its content to a file, and give that")
+        raise ValueError(f"{path}: a pipe or device can be read only once; save its content to a file and pass that file")
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file or directory; give a jaxbed workdir or a CSV of scores")
+        raise FileNotFoundError(f"{path}: no such file or directory; pass a jaxbed workdir or a CSV file of scores")
     if path.suffix.lower() in (".parquet", ".pq"):
         frame = _read_parquet(path)
     else:
         frame = delimited.read(path)
-    return Part(path, check(columns.tidy(frame, asked or {}, str(path)), str(path)), None)
+    return Scores(path, check(columns.tidy(frame, asked or {}, str(path)), str(path)), None)
 
 
 def _refuse_no_workdir(path: Path) -> None:
-    """A folder without anything of a run is no damaged workdir: its cure is another path."""
+    """A folder without any file of a run is not a damaged workdir: another path was meant."""
     if not any((path / name).exists() for name in ("config.json", "responses", "checkpoints", "log.jsonl")):
-        inside = sorted({str(place.parent) for place in path.glob("*/config.json")}) or sorted(map(str, path.glob("*.csv*")))
-        there = f"give what is in it: {' '.join(inside[:5])}{' ...' * (len(inside) > 5)}"  # whole paths, to be pasted
-        cure = there if inside else "give a folder of a run, or a CSV of scores"
-        raise FileNotFoundError(f"{path} is no workdir (config.json is missing): {cure}")
+        inside = sorted({str(config.parent) for config in path.glob("*/config.json")}) or sorted(map(str, path.glob("*.csv*")))
+        suggestion = f"pass what it contains: {' '.join(inside[:5])}{' ...' * (len(inside) > 5)}"  # whole paths, to be pasted
+        cure = suggestion if inside else "pass the folder of a run, or a CSV file of scores"
+        raise FileNotFoundError(f"{path} is not a workdir (config.json is missing): {cure}")
 
 
-def join(parts: Sequence[Part]) -> pd.DataFrame:
-    """One frame of all parts. `attrs`: `unused_columns` and `notes` to report, `sources` of the workdirs.
+def join(parts: Sequence[Scores]) -> pd.DataFrame:
+    """All scores in one frame. `attrs`: `unused_columns` and `notes` to report, `sources` of the workdirs.
 
-    Raises ValueError, with the cure, for one row found in two parts, two workdirs with the same run of the same algorithm or with other
-    settings of one algorithm, and names that differ only in case, spaces or the like.
+    Raises ValueError, with the cure, for a row that occurs twice, two workdirs with the same run of an algorithm or with different
+    settings of an algorithm, and names that differ only in case, spaces or the like.
     """
-
     if not parts:
-        raise ValueError("no scores given; name at least one workdir or one file with the columns algorithm,run,dataset,accuracy")
+        raise ValueError("no scores given; pass at least one workdir or one file with the columns algorithm,run,dataset,accuracy")
     owner: dict[tuple, str] = {}
     sources = [source for _, _, source in parts if source]
     for source in sources:
@@ -99,7 +98,7 @@ def join(parts: Sequence[Part]) -> pd.DataFrame:
             if pair in owner:
                 raise ValueError(
                     f"{source['path']}: run {pair[1]} of {pair[0]!r} is also in {owner[pair]}; a run may come from one workdir only. "
-                    f"Drop one of the two paths, give this one another name with --rename, or train with another name or other seeds"
+                    f"Drop one of the two paths, rename the algorithm of this one with --rename, or train with another name or other seeds"
                 )
             owner[pair] = source["path"]
     workdirs.refuse_other_settings(sources)
@@ -121,17 +120,16 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     except ImportError as error:
         raise ValueError(f"{path}: reading Parquet needs pyarrow; `pip install pyarrow`, or save the scores as CSV") from error
     except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: not readable as Parquet ({names.cut(error)}); copy it again, or save the scores as CSV") from error
+        raise ValueError(f"{path}: cannot be read as Parquet ({names.cut(error)}); copy it again, or save the scores as CSV") from error
 
 
 def check(frame: pd.DataFrame, source: str) -> pd.DataFrame:
     """The frame with the columns COLUMNS and their types, optional columns filled in; `source` names it in messages.
 
-    Raises ValueError for a missing column, an empty name, a run that is no whole number below 2^53, an impossible epoch or count, a dataset
-    named algorithm, a value that is no number or not finite although its status is 'ok', an unknown role or status, a repeated row, one
+    Raises ValueError for a missing column, an empty name, a run that is not a whole number below 2^53, an invalid epoch or count, a dataset
+    named algorithm, a value that is not a number or not finite although its status is 'ok', an unknown role or status, a repeated row, one
     dataset in two roles or families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
     """
-
     required = ["algorithm", "run", "dataset", "metric", "value"]
     missing = [name for name in required if name not in frame.columns]
     if missing:
@@ -139,7 +137,7 @@ def check(frame: pd.DataFrame, source: str) -> pd.DataFrame:
             f"{source}: column {', '.join(map(repr, missing))} is missing, found {names.listed(frame.columns)}; needed are {columns.NEEDED}"
         )
     if frame.empty:
-        raise ValueError(f"{source}: holds no scores; run `jaxbed eval` on the workdir, or check the file")
+        raise ValueError(f"{source}: contains no scores; run `jaxbed eval` on the workdir, or check the file")
     headers, separator = frame.attrs.get("headers", {}), frame.attrs.get("separator", ",")
     unused, notes = frame.attrs.get("unused", []), list(frame.attrs.get("notes", []))
     frame = frame if frame.index.name == "line" else frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name="row"))
@@ -154,18 +152,18 @@ def check(frame: pd.DataFrame, source: str) -> pd.DataFrame:
             text = _names(given, label, source)
             empty = text == ""
             if empty.any() and name != "family":
-                raise ValueError(f"{source}: {label} is empty in {_first(empty)}; every row must name it")
+                raise ValueError(f"{source}: {label} is empty in {_first(empty)}; every row needs one")
             out[name] = text.where(~empty, out["dataset"]) if name == "family" else text
         else:
             out[name] = numbers.read(given, name, source, notes, label, separator)
-    for name, allowed in (("role", ROLES), ("status", STATUSES)):
-        strange = ~out[name].isin(allowed)
+    for name, choices in (("role", ROLES), ("status", STATUSES)):
+        strange = ~out[name].isin(choices)
         if strange.any():
             given = f"{headers.get(name, name)} {out[name][strange].iloc[0]!r} in {_first(strange)}"
-            raise ValueError(f"{source}: {given} is not one of {', '.join(allowed)}")
+            raise ValueError(f"{source}: {given} is not one of {', '.join(choices)}")
     taken = out["dataset"] == "algorithm"
     if taken.any():
-        raise ValueError(f"{source}: dataset 'algorithm' in {_first(taken)}: tables call a column of their own so; give it another name")
+        raise ValueError(f"{source}: dataset 'algorithm' in {_first(taken)}: output tables have a column of that name; rename the dataset")
     whole = out["run"].notna() & (out["run"] % 1 == 0) & (out["run"].abs() < MOST_RUNS)
     if not whole.all():
         given = f"{headers.get('run', 'run')} {names.quoted(frame['run'][~whole].iloc[0])} in {_first(~whole)}"
@@ -178,13 +176,13 @@ def check(frame: pd.DataFrame, source: str) -> pd.DataFrame:
         strange = out[name].notna() & ~out[name].between(least, largest)
         if strange.any():
             given = f"{headers.get(name, name)} {out[name][strange].iloc[0]:g} in {_first(strange)}"
-            raise ValueError(f"{source}: {given} must be {allowed}; correct it, or leave the cell empty where it is not known")
+            raise ValueError(f"{source}: {given} must be {allowed}; correct it, or leave the cell empty if it is unknown")
     bad = (out["status"] == "ok") & ~out["value"].abs().lt(float("inf"))
     if bad.any():
         row = out[bad].iloc[0]
         raise ValueError(
             f"{source}: {row['metric']} of {row['algorithm']!r} run {row['run']} on {row['dataset']!r} is {row['value']} "
-            f"in {_first(bad)}; only finite numbers have status 'ok'. Mark a run that went non-finite with status 'diverged', "
+            f"in {_first(bad)}; only finite numbers have status 'ok'. Mark a run that became non-finite with status 'diverged', "
             "or leave the row out"
         )
     _refuse_duplicates(out, source)
@@ -195,14 +193,17 @@ def check(frame: pd.DataFrame, source: str) -> pd.DataFrame:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """A printed table, CSV: algorithm, dataset, mean and, where known, std. Raises ValueError for a missing column or no number."""
+    """A printed table from a CSV file: algorithm, dataset, mean and, if given, std.
+
+    Raises ValueError for a missing column or a value that is not a number.
+    """
     table = delimited.read(Path(path))
     wanted = ("algorithm", "dataset", "mean", "std")
-    table = table.rename(columns={own: name for name in wanted if (own := names.find(name, table.columns))})
+    table = table.rename(columns={header_name: name for name in wanted if (header_name := names.find(name, table.columns))})
     missing = [name for name in ("algorithm", "dataset", "mean") if name not in table.columns]
     if missing:
-        found = f"found {names.listed(table.columns)}; a printed table has algorithm,dataset,mean,std"
-        raise ValueError(f"{path}: column {', '.join(missing)} is missing; {found}")
+        present = f"found {names.listed(table.columns)}; a printed table has algorithm,dataset,mean,std"
+        raise ValueError(f"{path}: column {', '.join(missing)} is missing; {present}")
     for name in ("algorithm", "dataset"):
         table[name] = _names(table[name], name, str(path))
     for name in {"mean", "std"} & set(table.columns):
@@ -211,13 +212,12 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 
 def _names(given: pd.Series, name: str, source: str) -> pd.Series:
-    """Names as `names.clean` makes them, empty where one is missing. ValueError for one that no table can show."""
-
+    """Names after `names.clean`, empty where one is missing. Raises ValueError for a name that a table cannot show."""
     places, texts = pd.factorize(given)
     cleaned = [names.clean(str(text)) for text in texts]
-    for place, text in enumerate(cleaned):
+    for index, text in enumerate(cleaned):
         if text and (fault := names.fault(text)):
-            raise ValueError(f"{source}: {name} {names.quoted(text)} in {_first(pd.Series(places == place, index=given.index))} {fault}")
+            raise ValueError(f"{source}: {name} {names.quoted(text)} in {_first(pd.Series(places == index, index=given.index))} {fault}")
     return pd.Series([*cleaned, ""], dtype="str").take(places).set_axis(given.index)
 
 
@@ -228,18 +228,18 @@ def _refuse_duplicates(frame: pd.DataFrame, source: str) -> None:
         epoch = f" at epoch {row['epoch']:g}" if row["epoch"] == row["epoch"] else ""
         raise ValueError(
             f"{source}: {int(again.sum())} repeated row(s), first {row['metric']} of {row['algorithm']!r} run {row['run']} on "
-            f"{row['dataset']!r}{epoch}; one row is allowed for every algorithm, run, dataset, epoch and metric. "
-            "Number the runs, delete the copy, or give another name where --rename made two of them one"
+            f"{row['dataset']!r}{epoch}; only one row is allowed for each algorithm, run, dataset, epoch and metric. "
+            "Number the runs, delete the copy, or choose another name where --rename merged two"
         )
     roles = frame.groupby(["algorithm", "run", "dataset"], sort=False)["role"].nunique()
     if (roles > 1).any():
         algorithm, run, dataset = roles[roles > 1].index[0]
         raise ValueError(
-            f"{source}: dataset {dataset!r} of {algorithm!r} run {run} has two roles; a dataset is either val, test or ood for a run"
+            f"{source}: dataset {dataset!r} of {algorithm!r} run {run} has two roles; a dataset must be val, test or ood for a run"
         )
     families = frame.groupby("dataset", sort=False)["family"].nunique()
     if (families > 1).any():
-        raise ValueError(f"{source}: dataset {families.idxmax()!r} is in {families.max()} families; a dataset belongs to one")
+        raise ValueError(f"{source}: dataset {families.idxmax()!r} is in {families.max()} families; it must belong to one")
 
 
 def _refuse_mixed_epochs(frame: pd.DataFrame, source: str) -> None:
@@ -259,7 +259,7 @@ def _first(mask: pd.Series) -> str:
 def exclude(frame: pd.DataFrame, texts: Sequence[str]) -> tuple[pd.DataFrame, list[dict]]:
     """The records without some runs; each text is 'ALGORITHM:RUN,RUN', or 'ALGORITHM' for all of its runs.
 
-    Returns the records and what was left out, [{algorithm, runs}]. Raises ValueError for an algorithm or a run that is not there.
+    Returns the records and what was left out, [{algorithm, runs}]. Raises ValueError for an unknown algorithm or run.
     """
     left_out = []
     for text in texts:
@@ -276,21 +276,21 @@ def exclude(frame: pd.DataFrame, texts: Sequence[str]) -> tuple[pd.DataFrame, li
         try:
             runs = sorted({int(number) for number in listed.split(",")}) if colon else have
         except ValueError:
-            raise ValueError(f"--exclude {text}: {listed!r} is no list of run numbers; write e.g. {name}:{have[0]},{have[-1]}") from None
+            raise ValueError(f"--exclude {text}: {listed!r} is not a list of run numbers; write e.g. {name}:{have[0]},{have[-1]}") from None
         absent = [run for run in runs if run not in have]
         if absent:
             raise ValueError(f"--exclude {text}: {name!r} has no run {absent[0]}; it has {names.listed(have)}")
         frame = frame[~((frame["algorithm"] == name) & frame["run"].isin(runs))]
         left_out.append({"algorithm": name, "runs": runs})
     if frame.empty:
-        raise ValueError("--exclude leaves no scores; keep at least one algorithm")
+        raise ValueError("--exclude removes all scores; keep at least one algorithm")
     return frame, left_out
 
 
 def metric(frame: pd.DataFrame, asked: str) -> str:
-    """The metric of the records that is meant. Raises ValueError where none is."""
+    """The recorded metric that `asked` refers to. Raises ValueError if there is none."""
     known = sorted(frame["metric"].unique())
-    found = names.find(asked, known)
-    if found is None:
+    meant = names.find(asked, known)
+    if meant is None:
         raise ValueError(f"--metric {names.cut(asked)}: not recorded; {names.choice(asked, known)}")
-    return found
+    return meant

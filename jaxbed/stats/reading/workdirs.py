@@ -1,6 +1,6 @@
-"""Workdirs: their scores, and what is known of how their runs were trained. Runs on other data are no fair comparison.
+"""Reads workdirs: their scores, and the settings that their runs were trained with.
 
-Runs of one algorithm with other settings are no runs of one algorithm.
+Two workdirs of one algorithm with different settings are refused: averaging them would mix two algorithms.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,26 +17,28 @@ from jaxbed.system import files
 def read(path: Path) -> tuple[pd.DataFrame, dict]:
     """The scores of a workdir, and its source, a dictionary:
 
-    path, algorithm  as given and as config.json says
-    runs, datasets   [algorithm, run] of each run; the sets that are no validation splits
-    data, sets       the facts of responses/sets.json: of the training data; of each set
+    path, algorithm  as given, and as in config.json
+    runs, datasets   [algorithm, run] of each run; the datasets that are not validation splits
+    data, sets       facts in responses/sets.json about the training data; about each test set
     settings         config.json
-    notes            what was not read
+    notes            files that were not read
 
-    Raises FileNotFoundError or ValueError, with the cure, for a file that is missing or damaged and for a run that has only variants.
+    Raises FileNotFoundError or ValueError, with the cure, for a missing or damaged file, and for the folder above the variants of a run.
     """
-    from jaxbed.evaluation import metrics  # here, so that a table of scores needs nothing of the training side
+    from jaxbed.evaluation import metrics  # imported here: a CSV file of scores needs nothing of the training side
 
-    place = path / "responses" / "sets.json"
-    config, about = _configuration(path / "config.json"), answers.read_sets(place) if place.is_file() else None
+    sets_path = path / "responses" / "sets.json"
+    config, about = _configuration(path / "config.json"), answers.read_sets(sets_path) if sets_path.is_file() else None
     if about is None and config and config.get("sweep"):
-        variants = sorted(str(place.parent.parent) for place in path.glob("*/responses/sets.json"))
-        cure = f"give the folders of its variants: {' '.join(variants)}" if variants else f"run: jaxbed eval {path}"
-        raise FileNotFoundError(f"{path} holds the variants of a sweep, and no responses of its own: {cure}")
+        variants = sorted(str(sets_path.parent.parent) for sets_path in path.glob("*/responses/sets.json"))
+        cure = f"pass the folders of its variants: {' '.join(variants)}" if variants else f"run: jaxbed eval {path}"
+        raise FileNotFoundError(f"{path} contains the variants of a sweep and no responses itself: {cure}")
     frame = metrics.scores(path)
     config, about = config or {}, about or {}
     strays = metrics.strays(path) if about else []
-    notes = [f"not read, since answers are named EPOCH.npz: {names.listed(f'responses/{name}' for name in strays)}"] if strays else []
+    notes = (
+        [f"not read, since response files are named EPOCH.npz: {names.listed(f'responses/{name}' for name in strays)}"] if strays else []
+    )
     runs = sorted(set(zip(frame["algorithm"], frame["run"].tolist(), strict=True)))
     return frame, {
         "path": str(path),
@@ -51,51 +53,51 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
 
 
 def refuse_other_settings(sources: Sequence[Mapping]) -> None:
-    """Raises ValueError for two workdirs of one algorithm that differ in more than their seeds and in what MAY_CHANGE.
+    """Raises ValueError for two workdirs of one algorithm that differ in more than seeds and settings that may differ.
 
-    Where they were trained on other data and share no test set, their runs are never averaged, and may differ.
+    Workdirs that were trained on different data and share no test set may differ: their runs are never averaged.
     """
-    for place, here in enumerate(sources):
-        for there in sources[:place]:
-            if here["algorithm"] != there["algorithm"] or not (here["settings"] and there["settings"]):
+    for index, second in enumerate(sources):
+        for first in sources[:index]:
+            if second["algorithm"] != first["algorithm"] or not (second["settings"] and first["settings"]):
                 continue
-            shared = [name for name in there["datasets"] if name in here["datasets"]]
-            both = there["settings"], here["settings"]
-            found = _differences(*both)
-            if not shared and any(line.startswith("data") for line in found):
+            shared = [name for name in first["datasets"] if name in second["datasets"]]
+            differences = _differences(first["settings"], second["settings"])
+            if not shared and any(line.startswith("data") for line in differences):
                 continue
-            found += settings.differences(*({"evaluated by": _decisions(source, shared)} for source in (there, here)))
-            if found:
-                path = here["path"] if "/" in here["path"] else f"./{here['path']}"
-                other = names.word(path, f"{here['algorithm']} {_short(found[0])}")
-                more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+            evaluated = [{"evaluated by": _decisions(source, shared)} for source in (first, second)]
+            differences += settings.differences(evaluated[0], evaluated[1])
+            if differences:
+                path = second["path"] if "/" in second["path"] else f"./{second['path']}"
+                other = names.word(path, f"{second['algorithm']} {_short(differences[0])}")
+                more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
                 raise ValueError(
-                    f"{there['path']} and {here['path']} are runs of one algorithm, {here['algorithm']!r}, with other settings (first / "
-                    f"second): {'; '.join(found[:3])}{more}. Averaging them would mix two algorithms. Give one of them another name, "
-                    f"--rename {other}, or train both with the same settings"
+                    f"{first['path']} and {second['path']} are runs of one algorithm, {second['algorithm']!r}, with different settings "
+                    f"(first / second): {'; '.join(differences[:3])}{more}. Averaging them would mix two algorithms. Rename "
+                    f"one of them, --rename {other}, or train both with the same settings"
                 )
 
 
 def _differences(one: dict, other: dict) -> list[str]:
-    """Where the settings differ. Runs of other seeds start from other workdirs (init_from), whose settings are compared instead."""
-    origins, but = (_origin(one), _origin(other)), {"name", *settings.SEEDS, *settings.free(one, other)}
-    if not all(origins):
+    """The settings that differ. Runs with other seeds start from other workdirs (init_from), whose settings are compared instead."""
+    first, second, but = _origin(one), _origin(other), {"name", *settings.SEEDS, *settings.free(one, other)}
+    if not first or not second:
         return settings.differences(one, other, but)
-    found = settings.differences(*origins, {"name", *settings.SEEDS, *settings.free(*origins)})
-    return settings.differences(one, other, but | {"init_from"}) + [f"init_from: {line}" for line in found]
+    differences = settings.differences(first, second, {"name", *settings.SEEDS, *settings.free(first, second)})
+    return settings.differences(one, other, but | {"init_from"}) + [f"init_from: {line}" for line in differences]
 
 
 def _origin(config: dict) -> dict | None:
-    """The settings of the workdir that a run started from, with the epoch; None where it started from none that is there."""
+    """The settings of the workdir that a run started from, with the epoch; None if there is none, or it no longer exists."""
     asked = str(config.get("init_from") or "")
     folder, _, epoch = asked.rpartition(":")
-    place = Path(folder) if epoch.isdigit() else Path(asked)
-    origin = _configuration(place / "config.json") if asked else None
+    workdir = Path(folder) if epoch.isdigit() else Path(asked)
+    origin = _configuration(workdir / "config.json") if asked else None
     return origin and {**origin, "epoch": epoch if epoch.isdigit() else "last"}
 
 
 def _decisions(source: Mapping, shared: Iterable[str]) -> dict:
-    """What turned the answers of the shared sets into scores."""
+    """How responses to the shared test sets became scores."""
     decisions = {name: source["sets"].get(name, {}).get("decision") for name in shared}
     return {**decisions, "zoom": source["data"].get("zoom")}
 
@@ -107,11 +109,11 @@ def _short(difference: str) -> str:
 
 
 def _configuration(path: Path) -> dict | None:
-    """The content of a config.json; None where there is none."""
+    """The content of a config.json; None if it does not exist."""
     if not path.is_file():
         return None
-    cure = "put back the configuration that the run was started with"
+    cure = "restore the configuration that the run was started with"
     content = files.read_object(path, cure)
     if not content.get("name") or not isinstance(content["name"], str):
-        raise ValueError(f"{path} is damaged ('name' is missing or no text): {cure}")
+        raise ValueError(f"{path} is damaged ('name' is missing or not a text): {cure}")
     return content

@@ -1,11 +1,11 @@
-"""By what an epoch is chosen: one score for every epoch of every run. The rules themselves are in `select`.
+"""Criteria by which epochs are chosen: a score for each epoch of each run. The rules that use them are in `rules`.
 
 A criterion takes records and returns rows algorithm, run, epoch, score (higher is better) and second, which decides among equal scores.
 Rows with status 'diverged' or 'missing' are skipped.
 
-The validation split has, beside accuracy, the accuracies of the images whose bias agrees with their label (`aligned`, a) and of those
-whose does not (`conflicting`, c), and their numbers of images. Where few are conflicting the AC score is mostly noise: with 10 of them,
-the best of 100 equal epochs shows 0.91 where 0.655 is true. So there are a smoothed form and one of the lower bounds.
+Next to accuracy, the validation split has the accuracy on images whose bias agrees with their label (`aligned`, a), on images whose bias
+does not (`conflicting`, c), and the numbers of these images. If few images are conflicting, the AC score is mostly noise: with 10 of
+them, the best of 100 equal epochs shows 0.91 where 0.655 is true. A smoothed form and one from lower bounds reduce this.
 
 Sources: BiasBed (arXiv 2022), section 4.1 and its released code; "Improving evaluation of debiasing", AC score; Wilson 1927.
 """
@@ -25,7 +25,7 @@ def best_val(frame: pd.DataFrame) -> pd.DataFrame:
 def ac_score(frame: pd.DataFrame) -> pd.DataFrame:
     """Harmonic mean 2ac / (a + c) on the validation split, 0 where both are 0: metric 'ac_score', or from 'aligned' and 'conflicting'.
 
-    Among equal scores the higher `aligned` counts, where it was recorded.
+    Among equal scores the higher `aligned` wins, if it was recorded.
     """
     good = with_epochs(frame)
     if not ((good["role"] == "val") & (good["metric"] == "ac_score")).any():
@@ -39,28 +39,28 @@ def ac_score(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def ac_smooth(frame: pd.DataFrame, window: int) -> pd.DataFrame:
-    """`ac_score` averaged over `window` evaluated epochs around each one, fewer at the ends."""
+    """`ac_score` averaged over `window` evaluated epochs centred at each one, fewer at the ends."""
     rows = ac_score(frame).sort_values([*RUN, "epoch"], ignore_index=True)
     smooth = rows.groupby(RUN)["score"].rolling(window, center=True, min_periods=1).mean().reset_index(drop=True)
     return _scored(rows.assign(value=smooth))
 
 
 def ac_lower(frame: pd.DataFrame) -> pd.DataFrame:
-    """Harmonic mean of the lower ends of Wilson's 95 % intervals of a and c: an epoch lucky on few images does not win. Needs n_total."""
+    """Harmonic mean of the lower ends of Wilson's 95 % intervals of a and c: luck on few images does not win. Needs n_total."""
     groups = _groups(frame, "ac_lower", counts=True)
     low = [wilson_lower(groups[name], groups[f"n_{name}"]) for name in ("aligned", "conflicting")]
     return _scored(groups.assign(value=_harmonic(*low)))
 
 
 def avg_acc(frame: pd.DataFrame) -> pd.DataFrame:
-    """(right aligned + right conflicting) / (all aligned + all conflicting): follows the larger group. Needs n_total."""
+    """(correct aligned + correct conflicting) / (all aligned + all conflicting): follows the larger group. Needs n_total."""
     groups = _groups(frame, "avg_acc", counts=True)
     right = groups["aligned"] * groups["n_aligned"] + groups["conflicting"] * groups["n_conflicting"]
     return _scored(groups.assign(value=right / (groups["n_aligned"] + groups["n_conflicting"])))
 
 
 def worst_group(frame: pd.DataFrame) -> pd.DataFrame:
-    """Lowest accuracy of a group on the validation split: metric 'worst_group', or the lowest of the groups recorded. Often tied."""
+    """Lowest accuracy of a group on the validation split: metric 'worst_group', or the minimum over the recorded groups. Often tied."""
     good = with_epochs(frame)
     val = good[good["role"] == "val"]
     if (val["metric"] == "worst_group").any():
@@ -74,12 +74,11 @@ def worst_group(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def oracle(frame: pd.DataFrame) -> pd.DataFrame:
-    """CHERRY-PICKED: minus the mean rank of the epoch over the test datasets of the run, looked up in the test accuracy itself.
+    """CHERRY-PICKED: minus the mean rank of the epoch over the test datasets of the run, computed from the test accuracy itself.
 
-    -1 = best epoch on every dataset. Only epochs at which all test datasets of the run were measured count. It bounds what epoch
-    selection could have gained; it grows with the number of epochs and no test is valid on it.
+    -1 = best epoch on every dataset. Only epochs at which all test datasets of the run were measured count. It is an upper bound for
+    epoch selection, grows with the number of epochs, and no test of it is valid.
     """
-
     good = with_epochs(frame)
     good = good[(good["role"] != "val") & (good["metric"] == "accuracy")]
     rows = []
@@ -97,7 +96,7 @@ def oracle(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def oracle_per_dataset(frame: pd.DataFrame) -> pd.DataFrame:
-    """CHERRY-PICKED, more so: accuracy on each dataset, one row per dataset, as the released code of BiasBed does."""
+    """CHERRY-PICKED even more: accuracy on each dataset, one row per dataset, as in the released code of BiasBed."""
     good = with_epochs(frame)
     return _scored(good[good["metric"] == "accuracy"], keys=[*RUN, "dataset"])
 
@@ -109,17 +108,17 @@ def wilson_lower(share: pd.Series, total: pd.Series) -> pd.Series:
 
 
 def with_epochs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The finite rows that have an epoch."""
+    """The rows that are finite and have an epoch."""
     good = frame[frame["status"].isin(["ok", "truncated"]) & frame["epoch"].notna()]
     if good.empty:
         raise ValueError(
-            "a selection rule needs rows with an epoch and status 'ok', and there is none; scores without epochs are used as they stand"
+            "a selection rule needs rows with an epoch and status 'ok', but there is none; scores without epochs are used as they are"
         )
     return good
 
 
 def validation(frame: pd.DataFrame, metric: str, rule: str) -> pd.DataFrame:
-    """The rows of `metric` on the validation split, one dataset per run; ValueError where a run has none or several."""
+    """The rows of `metric` on the validation split, one dataset per run. Raises ValueError if a run has none or several."""
     good = with_epochs(frame)
     val = good[(good["role"] == "val") & (good["metric"] == metric)]
     runs = good[RUN].drop_duplicates().merge(val[RUN].drop_duplicates(), on=RUN, how="left", indicator=True)
@@ -127,7 +126,7 @@ def validation(frame: pd.DataFrame, metric: str, rule: str) -> pd.DataFrame:
     if len(lacking):
         row = lacking.iloc[0]
         raise ValueError(
-            f"{rule} needs {metric!r} on a validation split (role 'val'), {row['algorithm']!r} run {row['run']} has none "
+            f"{rule} needs {metric!r} on a validation split (role 'val'), but {row['algorithm']!r} run {row['run']} has none "
             f"({len(lacking)} of {len(runs)} runs lack it). Evaluate one with `jaxbed eval`, or use --select last, which needs none"
         )
     several = val.groupby(RUN)["dataset"].nunique()
@@ -141,7 +140,9 @@ def _groups(frame: pd.DataFrame, rule: str, counts: bool = False) -> pd.DataFram
     """algorithm, run, epoch, aligned, conflicting (fractions), n_aligned, n_conflicting on the validation split, where both are known."""
     parts = []
     rows = {name: validation(frame, name, rule)[[*RUN, "epoch", "value", "n_total"]] for name in ("aligned", "conflicting")}
-    scale = 100 if any((part["value"] > 1).any() for part in rows.values()) else 1  # of both: 0.9 % of conflicting images is no fraction
+    scale = (
+        100 if any((part["value"] > 1).any() for part in rows.values()) else 1
+    )  # common to both: 0.9 % of conflicting images is not a fraction
     for name, part in rows.items():
         part = part.assign(value=part["value"] / scale)
         if counts and part["n_total"].isna().any():

@@ -1,8 +1,8 @@
-"""Runs that failed: diverged, cut short, or lacking a score. Named, and left out or counted as guessing; never imputed.
+"""Failed runs: diverged, truncated, or with a missing score. They are named and dropped, or counted as random guessing; never imputed.
 
-drop   the mean of the runs that are left flatters an algorithm that often fails: their number stands beside every cell
-floor  a failed run scores what guessing would, a sensitivity analysis
-fail   refuses, the default
+drop   leaves them out; the mean of the other runs flatters an algorithm that often fails, so the number of runs is shown
+floor  gives a failed run the score of random guessing, a sensitivity analysis
+fail   raises an error, the default
 """
 
 import pandas as pd
@@ -12,7 +12,7 @@ POLICIES = ("drop", "floor", "fail")
 
 
 def apply(frame: pd.DataFrame, policy: str, chance: dict[str, float]) -> tuple[pd.DataFrame, list[dict]]:
-    """The records by one of POLICIES, and the runs that failed; `chance` of each dataset, for floor."""
+    """The records after one of POLICIES, and the failed runs; `chance` is the score of guessing on each dataset, for floor."""
     if policy == "drop":
         return drop(frame)
     if policy == "floor":
@@ -22,15 +22,15 @@ def apply(frame: pd.DataFrame, policy: str, chance: dict[str, float]) -> tuple[p
 
 
 def find(frame: pd.DataFrame) -> pd.DataFrame:
-    """algorithm, run, epoch, status: the runs that diverged or were truncated, and the first epoch (NaN without epochs) marked so."""
+    """algorithm, run, epoch, status: the diverged and truncated runs, and the first epoch that is marked so (NaN without epochs)."""
     bad = frame[frame["status"].isin(["diverged", "truncated"])]
     return bad.groupby(RUN, as_index=False).agg(epoch=("epoch", "min"), status=("status", "min"))
 
 
 def drop(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[dict]]:
-    """The records less all runs that diverged or were truncated and all missing scores, and those runs with the epoch at which they did.
+    """The records without failed runs and missing scores; and the failed runs, with the epoch at which they failed.
 
-    Raises ValueError if an algorithm would vanish altogether.
+    Raises ValueError if no run of an algorithm would remain.
     """
     failed = find(frame)
     gone = frame[RUN].merge(failed[RUN], on=RUN, how="left", indicator=True)["_merge"].eq("both").to_numpy()
@@ -38,17 +38,16 @@ def drop(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[dict]]:
     for algorithm in frame["algorithm"].unique():
         if not (kept["algorithm"] == algorithm).any():
             raise ValueError(
-                f"all runs of {algorithm!r} diverged: nothing is left to average; leave it out with --exclude {algorithm}, and report it"
+                f"all runs of {algorithm!r} diverged: no run is left to average; leave it out with --exclude {algorithm}, and report it"
             )
     return kept, failed.to_dict("records")
 
 
 def floor(frame: pd.DataFrame, chance: dict[str, float]) -> tuple[pd.DataFrame, list[dict]]:
-    """The records with every test score of a failed run, and every score that is missing at all epochs, at `chance`, 0 if unknown.
+    """The records in which every test score of a failed run, and every score missing at all epochs, is `chance`, or 0 if unknown.
 
-    Such scores have no epoch, and no rule chooses among them. Returns the failed runs too. Only for scores where higher is better.
+    Such scores have no epoch: no rule chooses among them. Also returns the failed runs. Only for scores where higher is better.
     """
-
     failed, cell = find(frame), [*RUN, "dataset", "metric"]
     gone = frame[RUN].merge(failed[RUN], on=RUN, how="left", indicator=True)["_merge"].eq("both").to_numpy()
     kept = frame[~gone & (frame["status"] != "missing").to_numpy()]
@@ -61,7 +60,7 @@ def floor(frame: pd.DataFrame, chance: dict[str, float]) -> tuple[pd.DataFrame, 
 
 
 def refuse(frame: pd.DataFrame) -> None:
-    """Raises ValueError where a run failed or a score is marked missing."""
+    """Raises ValueError if a run failed or a score is marked missing."""
     bad = find(frame)
     if len(bad):
         names = "; ".join(
@@ -69,7 +68,7 @@ def refuse(frame: pd.DataFrame) -> None:
         )
         raise ValueError(
             f"{'diverged' if (bad['status'] == 'diverged').all() else 'diverged or truncated'}: {names}. A mean without them flatters the "
-            "algorithm: use --missing drop to leave these runs out and say so, or --missing floor to count them as guessing"
+            "algorithm: use --missing drop to leave these runs out and report it, or --missing floor to count them as guessing"
         )
     lost = frame[frame["status"] == "missing"]
     if len(lost):
@@ -81,6 +80,7 @@ def refuse(frame: pd.DataFrame) -> None:
 
 
 def words(failed: list[dict], policy: str) -> str:
+    """The failed runs, and how they were treated, as a sentence."""
     names = ", ".join(f"{run['algorithm']} run {run['run']} ({run['status']})" for run in failed)
     if policy == "drop":
         return f"left out because they failed: {names}. The means flatter these algorithms"

@@ -1,17 +1,19 @@
-"""Which epoch of a run counts: named rules, functions of the records, chosen after training.
+"""Which epoch of a run counts: named rules, functions of the records, applied after training.
 
-`choose` returns one row per (algorithm, run), for oracle_per_dataset per dataset too:
+A rule is one `Rule` in the table RULES: options, messages, the audit and the tests read the table. `choose` returns one row per
+(algorithm, run), or per (algorithm, run, dataset) for oracle_per_dataset:
 
-    epoch         the chosen epoch: of tied ones the first, or the last if asked
-    score         what it was chosen by, see `criteria`
-    tied_epochs   how many epochs share the best score; 1 = no tie
-    valid_epochs  how many epochs could have been chosen
+    epoch         the chosen epoch: the first of tied ones, or the last if asked
+    score         the score it was chosen by, see `criteria`
+    tied_epochs   number of epochs that share the best score; 1 = no tie
+    valid_epochs  number of epochs that could have been chosen
 
-`apply` returns their scores, by default the mean of tied epochs: the first is the least trained, the last a choice too. Runs that
-diverged must have been dealt with (`failures`); `apply` refuses records that hold any, so that nobody averages them unawares.
+`apply` returns the scores at the chosen epochs, by default the mean over tied ones: the first of them is the least trained, the last is
+arbitrary too. Diverged runs must be handled before (`failures`): `apply` raises an error for them, so they are never averaged by accident.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -19,27 +21,45 @@ from jaxbed.stats.reading import records
 from jaxbed.stats.selection import criteria, failures
 
 RUN = ["algorithm", "run"]
-RULES = {
-    "best_val": criteria.best_val,
-    "ac_score": criteria.ac_score,
-    "ac_smooth": criteria.ac_smooth,
-    "ac_lower": criteria.ac_lower,
-    "avg_acc": criteria.avg_acc,
-    "worst_group": criteria.worst_group,
-    "oracle": criteria.oracle,
-    "oracle_per_dataset": criteria.oracle_per_dataset,
-}
-NUMBERED = ("last_n", "ac_smooth")
-ALLOWED = ("best_val", "last", "last_n:30", "ac_score", "ac_smooth:5", "ac_lower", "avg_acc", "worst_group", "oracle", "oracle_per_dataset")
-BY_GROUPS = ("ac_score", "ac_smooth", "ac_lower", "worst_group")  # rules that few images in a group make noisy
-CHERRY_PICKED = ("oracle", "oracle_per_dataset")
 TIES = ("mean", "first", "last")
 
 
+class Rule(NamedTuple):
+    """A way to choose epochs. A rule with a number is written NAME:N, and its criterion gets N as second argument."""
+
+    name: str
+    criterion: (
+        Callable[..., pd.DataFrame] | None
+    )  # records -> a score for each epoch, see `criteria`; None: the last epochs, without a score
+    example: int = 0  # a number to show in messages; 0: the rule takes none
+    by_groups: bool = False  # noisy where the validation split has few images of a group
+    cherry_picked: bool = False  # looks at test scores: the result must not be tested
+
+    @property
+    def text(self) -> str:
+        """How the rule is written on the command line."""
+        return f"{self.name}:{self.example}" if self.example else self.name
+
+
+RULES = (
+    Rule("best_val", criteria.best_val),
+    Rule("last", None),
+    Rule("last_n", None, example=30),
+    Rule("ac_score", criteria.ac_score, by_groups=True),
+    Rule("ac_smooth", criteria.ac_smooth, example=5, by_groups=True),
+    Rule("ac_lower", criteria.ac_lower, by_groups=True),
+    Rule("avg_acc", criteria.avg_acc),
+    Rule("worst_group", criteria.worst_group, by_groups=True),
+    Rule("oracle", criteria.oracle, cherry_picked=True),
+    Rule("oracle_per_dataset", criteria.oracle_per_dataset, cherry_picked=True),
+)
+BY_NAME = {rule.name: rule for rule in RULES}
+
+
 def choose(frame: pd.DataFrame, rule_text: str, ties: str = "first") -> pd.DataFrame:
-    """The table of chosen epochs for the runs that have epochs; for last_n the last of its epochs, with valid_epochs = n."""
+    """The chosen epochs of the runs that have epochs; for last_n the last of its epochs, with valid_epochs = n."""
     name, n = parse(rule_text)
-    if name in ("last", "last_n"):
+    if BY_NAME[name].criterion is None:
         chosen = _last(frame)
         return chosen.assign(valid_epochs=n) if n else chosen
     return _first(_tied(frame, name, n), last=ties == "last")
@@ -48,12 +68,12 @@ def choose(frame: pd.DataFrame, rule_text: str, ties: str = "first") -> pd.DataF
 def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     """Records averaged over the last n *evaluated* epochs of each run: one row per (algorithm, run, dataset, metric).
 
-    `epoch` is the last of the n. n_correct and n_total are NaN where n > 1: a mean of epochs is no count.
-    Raises ValueError where a run has fewer than n evaluated epochs, or a score is missing at one of them.
+    `epoch` is the last of the n. n_correct and n_total are NaN if n > 1: a mean over epochs is not a count.
+    Raises ValueError if a run has fewer than n evaluated epochs, or a score is missing at one of them.
     """
     good = criteria.with_epochs(frame)
     if n < 1:
-        raise ValueError(f"last_n:{n} averages no epoch; give n >= 1, e.g. last_n:30")
+        raise ValueError(f"last_n:{n} averages no epoch; n must be at least 1, e.g. last_n:30")
     counts = good.groupby(RUN)["epoch"].nunique()
     short = counts[counts < n]
     if len(short):
@@ -69,8 +89,8 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     if len(gaps):
         algorithm, run, dataset, metric = gaps.index[0]
         raise ValueError(
-            f"last_n:{n}: {metric} of {algorithm!r} run {run} on {dataset!r} was measured at {int(gaps.iloc[0])} of the last {n} "
-            "epochs only; evaluate them with `jaxbed eval`, or use a smaller n"
+            f"last_n:{n}: {metric} of {algorithm!r} run {run} on {dataset!r} was measured at only {int(gaps.iloc[0])} of the last {n} "
+            "epochs; evaluate the others with `jaxbed eval`, or use a smaller n"
         )
     averaged = _averaged(window)
     return _ordered(averaged.assign(epoch=averaged["last_epoch"]))
@@ -79,13 +99,12 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
 def apply(
     frame: pd.DataFrame, rule_text: str, metric: str | None = None, datasets: Sequence[str] | None = None, ties: str = "mean"
 ) -> pd.DataFrame:
-    """Records with one row per (algorithm, run, dataset, metric), at the epoch(s) that the rule chooses.
+    """The records at the chosen epoch(s): one row per (algorithm, run, dataset, metric).
 
-    Of tied epochs the mean (n_correct and n_total are then NaN), the first or the last. Runs without epochs pass unchanged. `metric` and
-    `datasets` keep those alone; the rule itself sees everything. Raises ValueError for an unknown rule, for diverged runs, and where a
-    score is missing at a chosen epoch though known at others.
+    For tied epochs the mean (n_correct and n_total are then NaN), the first or the last. Runs without epochs are returned unchanged.
+    Only `metric` and `datasets` are returned; the rule itself sees all records. Raises ValueError for an unknown rule, for diverged runs,
+    and if a score is missing at a chosen epoch though known at others.
     """
-
     name, n = parse(rule_text)
     failures.refuse(frame)
     wanted = frame if metric is None else frame[frame["metric"] == metric]
@@ -106,7 +125,7 @@ def apply(
         row = lost.iloc[0]
         raise ValueError(
             f"{rule_text}: {row['metric']} of {row['algorithm']!r} run {row['run']} on {row['dataset']!r} is missing at the chosen "
-            f"epoch, though measured at others ({len(lost)} such case(s)); evaluate that epoch with `jaxbed eval`, or choose another rule"
+            f"epoch, though measured at others ({len(lost)} such case(s)); evaluate that epoch with `jaxbed eval`, or use another rule"
         )
     if ties == "mean" and picked.duplicated(cells).any():
         picked = _averaged(picked)
@@ -116,16 +135,26 @@ def apply(
 def parse(rule_text: str) -> tuple[str, int]:
     """'last_n:30' -> ('last_n', 30); 'best_val' -> ('best_val', 0). Raises ValueError, with what is allowed, for anything else."""
     name, colon, number = rule_text.partition(":")
-    if name in NUMBERED and number.isdecimal() and int(number) > 0:
+    rule = BY_NAME.get(name)
+    if rule and rule.example and number.isdecimal() and int(number) > 0:
         return name, int(number)
-    if name in ALLOWED and not colon:
+    if rule and not rule.example and not colon:
         return name, 0
-    raise ValueError(f"unknown selection rule {rule_text!r}; allowed are {', '.join(ALLOWED)} (any number for 30 and 5)")
+    raise ValueError(f"unknown selection rule {rule_text!r}; allowed are {allowed()} (any number after a colon)")
+
+
+def allowed() -> str:
+    """All rules, as they are written."""
+    return ", ".join(rule.text for rule in RULES)
+
+
+def is_cherry_picked(rule_text: str | None) -> bool:
+    """Whether the rule looks at test scores; None: no rule was applied."""
+    return rule_text is not None and BY_NAME[parse(rule_text)[0]].cherry_picked
 
 
 def _last(frame: pd.DataFrame) -> pd.DataFrame:
     """The last evaluated epoch; score is the accuracy on the validation split there, NaN without one."""
-
     good = criteria.with_epochs(frame)
     epochs = good.groupby(RUN)["epoch"]
     chosen = pd.DataFrame({"epoch": epochs.max(), "tied_epochs": 1, "valid_epochs": epochs.nunique()}).reset_index()
@@ -135,8 +164,10 @@ def _last(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _tied(frame: pd.DataFrame, name: str, n: int) -> pd.DataFrame:
-    """All epochs with the highest score, of those the highest `second`: algorithm, run, (dataset,) epoch, score, valid_epochs."""
-    rows = RULES[name](frame, n) if n else RULES[name](frame)
+    """All epochs with the highest score and, among these, the highest `second`: algorithm, run, (dataset,) epoch, score, valid_epochs."""
+    criterion = BY_NAME[name].criterion
+    assert criterion is not None, name
+    rows = criterion(frame, n) if n else criterion(frame)
     keys = [column for column in (*RUN, "dataset") if column in rows.columns]
     rows = rows.assign(valid_epochs=rows.groupby(keys)["epoch"].transform("nunique"))
     for column in ("score", "second"):
@@ -154,11 +185,11 @@ def _first(tied: pd.DataFrame, last: bool) -> pd.DataFrame:
 def _averaged(rows: pd.DataFrame) -> pd.DataFrame:
     """Means over the epochs of each (algorithm, run, dataset, metric); `epoch` is the first, `last_epoch` the last of them.
 
-    n_correct and n_total are NaN where there are several: a mean of epochs is no count.
+    n_correct and n_total are NaN where there are several: a mean over epochs is not a count.
     """
     keys = [*RUN, "dataset", "metric"]
-    place = rows.groupby(keys, sort=False).ngroup()  # cells stay in the order in which they first appear
-    cells = rows.assign(place=place).sort_values(["place", "epoch"], kind="stable").groupby(keys, sort=False)
+    number = rows.groupby(keys, sort=False).ngroup()  # cells keep the order of their first appearance
+    cells = rows.assign(cell=number).sort_values(["cell", "epoch"], kind="stable").groupby(keys, sort=False)
     same = {name: (name, "first") for name in ("n_correct", "n_total", "role", "status", "family")}
     parts = {"epoch": ("epoch", "first"), "last_epoch": ("epoch", "last"), "value": ("value", "mean"), "epochs": ("value", "size")}
     out = cells.agg(**parts, **same).reset_index()

@@ -1,10 +1,10 @@
-"""How far does chance in training move the results? Runs resampled within each algorithm; a run is one model, drawn with all its scores.
+"""How much do results depend on chance in training? Runs resampled within each algorithm; a run is one model, drawn with all its scores.
 
-With the datasets kept, the answer is for these datasets (would other seeds say the same?); with `datasets=True` they are resampled too,
-for other datasets of this kind. Never resample epochs: those of one run are not independent, and intervals become far too narrow.
+With fixed datasets, the answer is for these datasets (would other seeds give the same result?); with `datasets=True` they are resampled
+too, for other datasets of this kind. Never resample epochs: those of one run are dependent, and intervals become far too narrow.
 
-Percentile intervals are for ranks, F and IQM. For means use the t interval: with 3 runs a nominal 95 % percentile interval of a mean holds
-the truth in 74 % of cases (10 runs: 88 %), because r runs allow only C(2r-1, r) resamples. COVERAGE tells how the others fare
+Percentile intervals are for ranks, F and IQM. For means use the t interval: with 3 runs a nominal 95 % percentile interval covers the
+true mean in 74 % of cases (10 runs: 88 %), because r runs allow only C(2r-1, r) resamples. COVERAGE has the coverage of the others
 (`python scripts/stats_calibration.py coverage`).
 
 Sources: Efron 1979; Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021 (IQM).
@@ -21,11 +21,11 @@ from scipy import stats
 
 from jaxbed.stats.comparisons import ranks
 
-FRAGILE = (0.05, 0.95)  # a pair that is significant in a share of resamples between these may well fall the other way with other seeds
+FRAGILE = (0.05, 0.95)  # a pair that is significant in a share of resamples between these may well not be with other seeds
 
 
-# Share of nominal 95 % percentile intervals that hold the truth, by runs. Simulated: 8 algorithms on 10 datasets, normal runs whose std is
-# 0.36 of that of algorithm x dataset, 2000 intervals each. With datasets resampled too, by datasets, 5 runs, 7000 intervals each.
+# Coverage of nominal 95 % percentile intervals by number of runs. Simulated: 8 algorithms on 10 datasets, normal runs with a std of 0.36
+# times that of algorithm x dataset, 2000 intervals each. With datasets resampled too, by number of datasets, 5 runs, 7000 intervals each.
 COVERAGE = {"mean rank": {3: 0.92, 5: 0.95, 10: 0.98}, "IQM": {3: 0.75, 5: 0.82, 10: 0.86}}
 COVERAGE_OF_DATASETS = {"mean rank": {6: 0.89, 10: 0.92, 20: 0.95}, "mean": {6: 0.87, 10: 0.91, 20: 0.93}}
 
@@ -33,47 +33,45 @@ COVERAGE_OF_DATASETS = {"mean rank": {6: 0.89, 10: 0.92, 20: 0.95}, "mean": {6: 
 class Resamples(NamedTuple):
     """B resamples of n algorithms on m datasets."""
 
-    algorithms: list[str]  # in the order in which they first appear
-    datasets: list[str]  # those given, sorted; with resampled datasets the columns of `means` are others in every resample
-    means: np.ndarray  # [B, n, m] over the runs drawn, rounded as for ranks
-    iqm: np.ndarray  # [B, n] mean of the middle half of the scores of all runs drawn on all datasets
+    algorithms: list[str]  # in order of first appearance
+    datasets: list[str]  # sorted; if datasets are resampled, the columns of `means` differ between resamples
+    means: np.ndarray  # [B, n, m] over the drawn runs, rounded as for ranks
+    iqm: np.ndarray  # [B, n] mean of the middle half of the scores of all drawn runs on all datasets
     of_datasets: bool = False  # the datasets are resampled too
 
 
 def resample(selected: pd.DataFrame, draws: int = 2000, seed: int = 0, datasets: bool = False) -> Resamples:
-    """Resamples r of the r runs of every algorithm, jointly over datasets, and the datasets too if asked.
+    """Resamples the r runs of every algorithm, r at a time and jointly over datasets, and optionally the datasets.
 
-    `selected`: one value for every algorithm, run and dataset. Raises ValueError where a run lacks a dataset.
+    `selected`: one value for every algorithm, run and dataset. Raises ValueError if a run lacks a dataset.
     """
-
     grid = _grid(selected)
     algorithms, names = list(selected["algorithm"].unique()), list(grid.columns)
     rng = np.random.default_rng(seed)
     columns = rng.integers(len(names), size=(draws, len(names))) if datasets else np.tile(np.arange(len(names)), (draws, 1))
     means, iqm = np.empty((draws, len(algorithms), len(names))), np.empty((draws, len(algorithms)))
-    for name in sorted(algorithms):  # sorted: the same draws for any order of rows
-        place, scores = algorithms.index(name), grid.loc[name].to_numpy()  # [r, m]
+    for name in sorted(algorithms):  # sorted: the same draws whatever the order of rows
+        row, scores = algorithms.index(name), grid.loc[name].to_numpy()  # [r, m]
         drawn = rng.integers(len(scores), size=(draws, len(scores)))
         chosen = scores[drawn[:, :, None], columns[:, None, :]]  # [B, r, m]
-        means[:, place] = chosen.mean(axis=1).round(ranks.DECIMALS)
-        iqm[:, place] = stats.trim_mean(chosen.reshape(draws, -1), 0.25, axis=1)
+        means[:, row] = chosen.mean(axis=1).round(ranks.DECIMALS)
+        iqm[:, row] = stats.trim_mean(chosen.reshape(draws, -1), 0.25, axis=1)
     return Resamples(algorithms, names, means, iqm, datasets)
 
 
 def cells(selected: pd.DataFrame, draws: int = 2000, level: float = 0.95, seed: int = 0) -> pd.DataFrame:
     """The mean of every cell: algorithm, dataset, runs, mean, t_low, t_high, percentile_low, percentile_high, se, resamples, smallest_p.
 
-    se is that of the bootstrap, std(ddof 0) / sqrt(r); resamples, how many different ones there are; smallest_p = r^-r, the share of
-    the most extreme of them: above (1 - level) / 2 the percentile interval ends at the extreme runs. NaN for the t interval of one run.
+    se is that of the bootstrap, std(ddof 0) / sqrt(r); resamples, the number of different ones; smallest_p = r^-r, the probability
+    of the most extreme one: above (1 - level) / 2 the percentile interval ends at the extreme runs. The t interval of one run is NaN.
     """
-
     grid, resamples = _grid(selected), resample(selected, draws, seed)
     tails = [(1 - level) / 2, (1 + level) / 2]
     frames = []
-    for place, name in enumerate(resamples.algorithms):
+    for row, name in enumerate(resamples.algorithms):
         scores = grid.loc[name].to_numpy()
         r = len(scores)
-        low, high = np.quantile(resamples.means[:, place], tails, axis=0)
+        low, high = np.quantile(resamples.means[:, row], tails, axis=0)
         mean = scores.mean(axis=0)
         half = stats.t.ppf(tails[1], r - 1) * scores.std(axis=0, ddof=1) / math.sqrt(r) if r > 1 else np.full(len(mean), np.nan)
         columns = {"algorithm": name, "dataset": resamples.datasets, "runs": r, "mean": mean, "t_low": mean - half, "t_high": mean + half}
@@ -83,21 +81,20 @@ def cells(selected: pd.DataFrame, draws: int = 2000, level: float = 0.95, seed: 
 
 
 def intervals(selected: pd.DataFrame, resamples: Resamples, level: float = 0.95) -> pd.DataFrame:
-    """Observed value and percentile interval (value, low, high) of every `quantity`; `name` says of what.
+    """Observed value and percentile interval (value, low, high) of every `quantity` of the algorithm `name`.
 
     mean_rank, mean (over runs and datasets) and iqm of each algorithm, best_share (how often its mean rank is the lowest; no interval),
-    and f of Friedman. least: one resample as a share, where the value is one. t_low, t_high: where the datasets are kept, the t interval of
-    the mean over runs; NaN for a single run and all else.
-    Mean and IQM mix the scales of the datasets: sensible only where one point means the same on all of them.
+    and Friedman's f. least: the share of one resample, if the value is a share. t_low, t_high: if datasets are fixed, the t interval of
+    the mean over runs; NaN for a single run and other quantities.
+    Mean and IQM mix the scales of the datasets: meaningful only if a point means the same on all of them.
     """
-
     grid, observed = _grid(selected), _observed(selected)
     middle = [stats.trim_mean(grid.loc[name].to_numpy().ravel(), 0.25) for name in resamples.algorithms]
     ranked, now = rank(resamples.means), rank(observed)
     mean_ranks = ranked.mean(axis=2)
     best = mean_ranks <= mean_ranks.min(axis=1, keepdims=True) + 1e-9
     tails = [(1 - level) / 2, (1 + level) / 2]
-    rows = []
+    rows: list[tuple] = []
     for quantity, value, drawn in (
         ("mean_rank", now.mean(axis=2)[0], mean_ranks),
         ("mean", observed.mean(axis=2)[0], resamples.means.mean(axis=2)),
@@ -122,24 +119,23 @@ def profiles(
 ) -> pd.DataFrame:
     """Performance profile of each algorithm (Agarwal et al., equation 3): algorithm, score, share, low, high.
 
-    share: how many of its scores, runs x datasets, are above `score` (`lower`: below), of `points` from the smallest to the largest of all;
-    low, high: percentile interval over `draws` resamples of the runs, jointly over datasets. Raises ValueError where a run lacks a dataset.
+    share: the share of its scores, runs x datasets, above `score` (`lower`: below), at `points` scores from the smallest to the largest;
+    low, high: percentile interval over `draws` resamples of the runs, jointly over datasets. Raises ValueError if a run lacks a dataset.
     """
-
     grid, rng = _grid(selected), np.random.default_rng(seed)
     scores = np.linspace(grid.min(axis=None), grid.max(axis=None), points)
-    found = {}
-    for name in sorted(selected["algorithm"].unique()):  # sorted: the same draws for any order of rows
-        own = grid.loc[name].to_numpy()[:, None, :]  # [r, 1, m]
-        shares = (own < scores[:, None] if lower else own > scores[:, None]).mean(axis=2)  # [r, points]
-        counts = rng.multinomial(len(own), np.full(len(own), 1 / len(own)), draws) / len(own)
+    profile_of = {}
+    for name in sorted(selected["algorithm"].unique()):  # sorted: the same draws whatever the order of rows
+        scores_of_runs = grid.loc[name].to_numpy()[:, None, :]  # [r, 1, m]
+        shares = (scores_of_runs < scores[:, None] if lower else scores_of_runs > scores[:, None]).mean(axis=2)  # [r, points]
+        counts = rng.multinomial(len(scores_of_runs), np.full(len(scores_of_runs), 1 / len(scores_of_runs)), draws) / len(scores_of_runs)
         low, high = np.quantile(counts @ shares, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        found[name] = pd.DataFrame({"algorithm": name, "score": scores, "share": shares.mean(axis=0), "low": low, "high": high})
-    return pd.concat([found[name] for name in selected["algorithm"].unique()], ignore_index=True)
+        profile_of[name] = pd.DataFrame({"algorithm": name, "score": scores, "share": shares.mean(axis=0), "low": low, "high": high})
+    return pd.concat([profile_of[name] for name in selected["algorithm"].unique()], ignore_index=True)
 
 
 def negated(intervals: pd.DataFrame) -> pd.DataFrame:
-    """The intervals of scores that were negated for the tests, since lower is better, as they were measured: of mean and IQM."""
+    """Intervals of mean and IQM in the original sign, for scores that were negated for the tests because lower is better."""
     turned, rows = intervals.copy(), intervals["quantity"].isin(["mean", "iqm"])
     for name in ("value", "low", "high", "t_low", "t_high"):
         if name in intervals:
@@ -151,9 +147,8 @@ def negated(intervals: pd.DataFrame) -> pd.DataFrame:
 def differences(selected: pd.DataFrame, resamples: Resamples, level: float = 0.95) -> pd.DataFrame:
     """Every pair once, i - j, with percentile intervals (_low, _high): mean_difference of the scores over datasets, and rank_difference.
 
-    A negative rank_difference means i is better.
+    A negative rank_difference means that i is better.
     """
-
     first, second, table = _pairs(resamples.algorithms)
     observed, tails = _observed(selected), [(1 - level) / 2, (1 + level) / 2]
     for label, of in (
@@ -170,18 +165,17 @@ def stability(
     resamples: Resamples, test: Callable[[pd.DataFrame], pd.DataFrame] | None = None, alpha: float = 0.05, draws: int | None = None
 ) -> pd.DataFrame:
     """Every pair once: `significant`, the share of resamples in which `test` (matrix -> p [n, n]) gives p < alpha, and `fragile`; `least`
-    is one resample as a share.
+    is the share of one resample.
 
-    Without a test it is Nemenyi's, computed for all resamples at once; another is called for each of the first `draws` resamples.
+    The default test is Nemenyi's, computed for all resamples at once; another is called for each of the first `draws` resamples.
     """
-
     n, m = resamples.means.shape[1:]
     first, second, table = _pairs(resamples.algorithms)
     if test is None:
         means = rank(resamples.means).mean(axis=2)
         differ = np.abs(means[:, first] - means[:, second]) > ranks.critical_difference(n, m, alpha)
     else:
-        # columns by number: a dataset may have been drawn twice, and names must differ
+        # numbered columns: a dataset may have been drawn twice, and names must be unique
         frames = (pd.DataFrame(means, index=resamples.algorithms, columns=range(m)) for means in resamples.means[:draws])
         differ = np.array([test(frame).to_numpy()[first, second] < alpha for frame in frames])
     share = differ.mean(axis=0)
@@ -189,7 +183,7 @@ def stability(
 
 
 def findings(stability: pd.DataFrame) -> list[dict]:
-    """FRAGILE: the pairs that other seeds may well decide the other way, {code, text, algorithm_i, algorithm_j, significant}."""
+    """FRAGILE: pairs whose result may well change with other seeds, {code, text, algorithm_i, algorithm_j, significant}."""
     return [
         {
             "code": "FRAGILE",
@@ -204,13 +198,12 @@ def findings(stability: pd.DataFrame) -> list[dict]:
 
 def rank(scores: np.ndarray) -> np.ndarray:
     """Scores [..., n, m] -> ranks within each dataset, 1 = best, ties averaged; for many matrices at once."""
-    other, own = scores[..., None, :, :], scores[..., :, None, :]
-    return 0.5 + (other > own).sum(axis=-2) + 0.5 * (other == own).sum(axis=-2)
+    others, each = scores[..., None, :, :], scores[..., :, None, :]
+    return 0.5 + (others > each).sum(axis=-2) + 0.5 * (others == each).sum(axis=-2)
 
 
 def friedman_f(ranked: np.ndarray) -> np.ndarray:
     """Ranks [..., n, m] -> Friedman's F, tie-corrected, as `ranks.friedman` defines it; NaN if all tie or m = 1."""
-
     n, m = ranked.shape[-2:]
     spread = (ranked.sum(axis=-1) ** 2).sum(axis=-1) - n * (m * (n + 1) / 2) ** 2
     largest = m * ((ranked**2).sum(axis=(-2, -1)) - n * m * ((n + 1) / 2) ** 2)
@@ -219,8 +212,7 @@ def friedman_f(ranked: np.ndarray) -> np.ndarray:
 
 
 def _t_interval(samples: list[pd.Series], upper: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the t interval of the mean of each sample, up to the quantile `upper`; NaN for a single value."""
-
+    """The t interval of the mean of each sample, up to the quantile `upper`; NaN for a single value."""
     means = np.array([sample.mean() for sample in samples])
     runs = np.array([len(sample) for sample in samples])
     std = np.array([sample.std() if len(sample) > 1 else np.nan for sample in samples])
@@ -235,15 +227,14 @@ def _observed(selected: pd.DataFrame) -> np.ndarray:
 
 
 def _pairs(names: list[str]) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
-    """Places i and j of every pair, and the table algorithm_i, algorithm_j."""
-
+    """Row numbers i and j of every pair, and the table algorithm_i, algorithm_j."""
     first, second = np.array(list(combinations(range(len(names)), 2))).T
     labels = pd.Index(names)
     return first, second, pd.DataFrame({"algorithm_i": labels[first], "algorithm_j": labels[second]})
 
 
 def _grid(selected: pd.DataFrame) -> pd.DataFrame:
-    """(algorithm, run) x dataset, sorted, without gaps."""
+    """(algorithm, run) x dataset, sorted. Raises ValueError for a missing score."""
     grid = selected.pivot(index=["algorithm", "run"], columns="dataset", values="value").sort_index().sort_index(axis=1)
     if grid.isna().any(axis=None):
         algorithm, run = grid.index[grid.isna().any(axis=1)][0]

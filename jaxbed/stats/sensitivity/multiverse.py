@@ -1,6 +1,8 @@
-"""Other choices that could have been made in good faith: the specifications of the multiverse, and their tests.
+"""Multiverse analysis: would the conclusion hold under other defensible choices?
 
-Selection rule x which runs x which datasets x test; see `leave_one_out.multiverse`.
+A specification is a selection rule x a set of runs x a set of datasets x a test.
+
+Source: Steegen et al., "Increasing transparency through a multiverse analysis", 2016.
 """
 
 import logging
@@ -32,17 +34,17 @@ def analyse(
     last: pd.DataFrame | None,
     families: Mapping[str, str],
 ) -> dict:
-    """The table of all specifications, how often each pair differs, the choices that were varied, and what does not count.
+    """The table of all specifications, how often each pair differs, the choices that were varied, and what was left out.
 
-    A test that cannot reject on so few datasets, whatever the scores, is no specification: `left_out` names it, for how many.
+    A test that cannot reject on so few datasets, whatever the scores, is not a specification: `left_out` names it, with its count.
 
-    `selected` as chosen now; `sets` names sets of datasets; `suspects` are runs that the audit doubts; `last`: the same runs averaged over
-    their last epochs. Selection rules are varied where epochs are known, other rules only where they can be applied.
+    `selected`: scores as selected in this analysis; `sets`: named sets of datasets; `suspects`: runs that the audit doubts; `last`: the
+    same runs averaged over their last epochs. Selection rules are varied if epochs are known, and only rules that can be applied.
     """
-
-    logging.getLogger(__name__).info("other choices")
+    logging.getLogger(__name__).info("multiverse analysis")
     algorithms, sign = selected["algorithm"].unique().tolist(), -1 if options.lower else 1
-    specifications, varied = [], {"selection": [], "runs": [], "datasets": list(sets)}
+    specifications: list[tuple[dict, pd.DataFrame]] = []
+    varied: dict[str, list[str]] = {"selection": [], "runs": [], "datasets": list(sets)}
     for rule, scores in _selections(frame, selected, options, last).items():
         varied["selection"].append(rule)
         for policy, rows in _run_policies(scores, set(suspects)).items():
@@ -75,12 +77,11 @@ def table_of(
 ) -> pd.DataFrame:
     """Every pair under every specification (labels such as selection, datasets, runs; and the matrix they lead to) and every test.
 
-    `smallest_p`: a matrix -> what each test can give at least. A test that cannot reject there, whatever the scores, is left out.
+    `smallest_p`: a matrix -> the smallest p that each test can give. A test that cannot reject, whatever the scores, is left out.
 
     One row each: the labels, test, algorithm_i, algorithm_j, rank_difference (i - j, negative = i better), p, significant. The matrices
     must list the algorithms in one order, so that a pair has one name.
     """
-
     frames = []
     for labels, matrix in specifications:
         floors = smallest_p(matrix) if smallest_p else {}
@@ -107,9 +108,9 @@ def agreement(table: pd.DataFrame, by: Iterable[str] = ()) -> pd.DataFrame:
 
 
 def tests(options: Options, n: int, families: Mapping[str, str]) -> dict[str, Callable[[pd.DataFrame], pd.DataFrame]]:
-    """Name -> matrix -> p [n, n]; that against the baseline has p for pairs with it only. For two algorithms those that are exact.
+    """Name -> test: a matrix -> p [n, n]; the test against the baseline has p only for pairs with it. For two algorithms the exact tests.
 
-    With families of datasets only the test that counts them: the others reject a true null in a quarter to a half of all cases.
+    With families of datasets only the test that uses them: the others reject a true null hypothesis in a quarter to a half of all cases.
     """
     functions = {"permutation": lambda matrix: permutation.test(matrix, families=families or None, draws=DRAWS, seed=options.seed).pairs}
     if families:
@@ -124,8 +125,7 @@ def tests(options: Options, n: int, families: Mapping[str, str]) -> dict[str, Ca
 
 
 def _smallest_p(matrix: pd.DataFrame, families: Mapping[str, str]) -> dict[str, float]:
-    """Of each of `tests` on so many algorithms and datasets, without ties; Conover's can give 0."""
-
+    """The smallest p of each of `tests` for as many algorithms and datasets without ties; Conover's can be 0."""
     n, m = matrix.shape
     blocks = len({families[name] for name in matrix}) if families else m
     z = 2 * float(stats.norm.sf((n - 1) / np.sqrt(n * (n + 1) / (6 * m))))  # one algorithm always best, the other always worst
@@ -149,24 +149,24 @@ def _selections(frame: pd.DataFrame, selected: pd.DataFrame, options: Options, l
     epochs = frame[frame["epoch"].notna()].groupby(["algorithm", "run"])["epoch"].nunique()
     if epochs.empty:
         return {"as given": selected}
-    found, datasets = {options.select: selected}, selected["dataset"].unique()
+    scores_of, datasets = {options.select: selected}, selected["dataset"].unique()
     for rule in (*RULES, f"last_n:{max(2, min(30, int(epochs.min()) // 2))}"):
-        if rule not in found:
+        if rule not in scores_of:
             try:
-                found[rule] = rules.apply(frame, rule, options.metric, datasets, options.ties)
-            except ValueError:  # no validation split, too few epochs, an epoch not evaluated: not a choice for these records
+                scores_of[rule] = rules.apply(frame, rule, options.metric, datasets, options.ties)
+            except ValueError:  # no validation split, too few epochs, an epoch not evaluated: the rule does not apply to these records
                 continue
-    return found
+    return scores_of
 
 
 def _run_policies(scores: pd.DataFrame, suspects: set) -> dict[str, pd.DataFrame]:
-    """All runs; without those that the audit doubts; equally many of each algorithm, the first."""
-    found = {"all": scores}
+    """All runs; without those that the audit doubts; the same number of runs of each algorithm, the first ones."""
+    policies = {"all": scores}
     doubted = [pair in suspects for pair in zip(scores["algorithm"], scores["run"], strict=True)]
     if any(doubted):
-        found["without doubtful runs"] = scores[[not doubt for doubt in doubted]]
-    place = scores.groupby("algorithm")["run"].rank(method="dense")
-    fewest = place.groupby(scores["algorithm"]).max().min()
-    if (place > fewest).any():
-        found[f"{fewest:g} runs each"] = scores[place <= fewest]
-    return found
+        policies["without doubtful runs"] = scores[[not doubt for doubt in doubted]]
+    position = scores.groupby("algorithm")["run"].rank(method="dense")
+    fewest = position.groupby(scores["algorithm"]).max().min()
+    if (position > fewest).any():
+        policies[f"{fewest:g} runs each"] = scores[position <= fewest]
+    return policies

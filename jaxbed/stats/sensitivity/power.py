@@ -1,12 +1,12 @@
-"""What would more datasets or more runs show? Simulation from a two-way model, and the smallest difference a t-test can find.
+"""What would more datasets or more runs show? Simulation from a two-way model, and the smallest difference a t-test can detect.
 
-Scores are standardised within each dataset (mean 0, std 1 over the algorithms' means), so that datasets weigh alike. The std of two means
-is their distance, and would make every difference the same: two algorithms share one scale over all datasets. Then
+Scores are standardised within each dataset (mean 0, std 1 over the algorithms' means) to give datasets equal weight. With two algorithms
+this would make all differences equal, so they share one scale over all datasets. Then
 
     score = effect of the algorithm + algorithm x dataset (normal, std `interaction`) + run (normal, std `run`).
 
-All answers hold if the estimated effects are the true ones. The largest of several estimated effects is usually too large, so for the
-best pair the numbers are optimistic. With BiasBed's spread three runs are as good as a hundred: datasets are what is missing.
+All answers assume that the estimated effects are the true ones. The largest of several estimated effects is usually too large, so for
+the best pair the numbers are optimistic. With BiasBed's variances three runs are as good as a hundred: more datasets are needed.
 """
 
 import math
@@ -27,7 +27,7 @@ TESTS = {"friedman": "Friedman's test", "nemenyi": "Nemenyi's test", "control_ho
 
 
 class Model(NamedTuple):
-    """The two-way model in standard deviations of a dataset's algorithm means; for two algorithms in the root mean square of these."""
+    """The two-way model in standard deviations of a dataset's algorithm means; for two algorithms in their root mean square."""
 
     effects: pd.Series  # of each algorithm, mean 0
     interaction: float  # std of algorithm x dataset
@@ -37,15 +37,14 @@ class Model(NamedTuple):
 def fit(selected: pd.DataFrame) -> Model:
     """The model from one value for every algorithm, run and dataset; variances by the method of moments, not below 0.
 
-    A dataset on which all algorithms have the same mean has no scale and is left out, unless there are two algorithms. run is NaN where
-    every cell has one run: the interaction then holds both. With three or four algorithms the std of a dataset is rough itself: run comes
-    out too large, interaction too small. Raises ValueError for fewer than 2 algorithms or 2 datasets that differ, or a missing cell.
+    A dataset on which all algorithms have the same mean has no scale and is left out, unless there are two algorithms. run is NaN if every
+    cell has one run: the interaction then contains both. With three or four algorithms the std of a dataset is imprecise: run is
+    overestimated, interaction underestimated. Raises ValueError for fewer than 2 algorithms or 2 datasets that differ, or a missing cell.
     """
-
     cells = selected.groupby(["algorithm", "dataset"], sort=False)["value"]
     means, variances, counts = (table.unstack("dataset") for table in (cells.mean(), cells.var(), cells.size()))
     means = means.round(ranks.DECIMALS)
-    ranks.rank(means)  # refuses what cannot be compared
+    ranks.rank(means)  # raises an error for what cannot be compared
     spread = means.std()
     useful = spread[spread > 0].index
     n, m = len(means), len(useful)
@@ -75,10 +74,9 @@ def curves(
 
     test is 'friedman' (any difference; no pair), 'nemenyi' (every pair) or 'control_holm' (every algorithm against `baseline`, z on mean
     ranks with Holm's correction; only where a baseline is given). For two algorithms each is the sign test.
-    Finding a difference counts in the true direction alone.
+    Only rejections in the true direction count.
     """
-
-    effects = model.effects.sort_index(key=lambda names: names.astype(str))  # the same draws for any order of rows
+    effects = model.effects.sort_index(key=lambda names: names.astype(str))  # the same draws whatever the order of rows
     names, n = list(effects.index), len(effects)
     noise = math.sqrt(model.interaction**2 + (model.run**2 / runs if model.run == model.run else 0.0))
     normal = np.random.default_rng(seed).standard_normal((draws, n, largest))
@@ -88,29 +86,29 @@ def curves(
     error = np.sqrt(n * (n + 1) * datasets / 6)  # of a difference of rank sums
     if n > 2:
         critical = stats.studentized_range.ppf(1 - alpha, n, np.inf) / math.sqrt(2) * error
-        found = {("friedman", "", ""): _friedman_power(sums, datasets, alpha)}
+        power_of = {("friedman", "", ""): _friedman_power(sums, datasets, alpha)}
     else:
         critical = _lead_of_sign_test(datasets, alpha)
-        found = {("friedman", "", ""): (np.abs(sums[:, 0] - sums[:, 1]) > critical).mean(axis=0)}
+        power_of = {("friedman", "", ""): (np.abs(sums[:, 0] - sums[:, 1]) > critical).mean(axis=0)}
     for i, j in combinations(model.effects.index, 2):
         lead = sums[:, names.index(j)] - sums[:, names.index(i)]
-        found["nemenyi", i, j] = (np.sign(effects[i] - effects[j]) * lead > critical).mean(axis=0)
+        power_of["nemenyi", i, j] = (np.sign(effects[i] - effects[j]) * lead > critical).mean(axis=0)
     if baseline is not None:
         others = [name for name in model.effects.index if name != baseline]
         lead = sums[:, [names.index(baseline)]] - sums[:, [names.index(name) for name in others]]
         truth = np.sign(effects[others].to_numpy() - effects[baseline])[:, None]
         rejected = holm_rejects(np.abs(lead) / error, alpha) if n > 2 else np.abs(lead) > critical
         right = (rejected & (truth * lead > 0)).mean(axis=0)
-        found |= {("control_holm", name, baseline): power for name, power in zip(others, right, strict=True)}
+        power_of |= {("control_holm", name, baseline): power for name, power in zip(others, right, strict=True)}
     frames = [
         pd.DataFrame({"test": test, "algorithm_i": i, "algorithm_j": j, "datasets": datasets, "power": power})
-        for (test, i, j), power in found.items()
+        for (test, i, j), power in power_of.items()
     ]
     return pd.concat(frames, ignore_index=True)
 
 
 def datasets_needed(curves: pd.DataFrame, power: float = 0.8) -> pd.DataFrame:
-    """test, algorithm_i, algorithm_j, datasets: the fewest that reach `power`; NaN where even the largest number simulated does not."""
+    """test, algorithm_i, algorithm_j, datasets: the fewest that reach `power`; NaN if even the largest simulated number does not."""
     keys = ["test", "algorithm_i", "algorithm_j"]
     enough = curves["datasets"].where(curves["power"] >= power)
     return enough.groupby([curves[key] for key in keys], sort=False).min().reset_index()
@@ -118,24 +116,23 @@ def datasets_needed(curves: pd.DataFrame, power: float = 0.8) -> pd.DataFrame:
 
 @lru_cache(maxsize=1000)
 def detectable(runs: int, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The true difference, in std of runs, that a two-sided t-test of two algorithms with `runs` runs each finds with `power`.
+    """The true difference, in std of runs, that a two-sided t-test of two algorithms with `runs` runs each detects with `power`.
 
     3.07, 2.02, 1.33, 0.91 for 3, 5, 10, 20 runs. Raises ValueError for fewer than 2 runs.
     """
-
     if runs < 2:
-        raise ValueError(f"runs {runs}: the spread of runs is unknown with fewer than 2; train at least 2, better 5")
+        raise ValueError(f"runs {runs}: the std of runs is unknown with fewer than 2; train at least 2, better 5")
     degrees = 2 * runs - 2
     critical = stats.t.isf(alpha / 2, degrees)
-    # the wrong side adds nothing at such powers; scipy's noncentral t fails far out, so the search stays near
+    # the wrong tail is negligible at such power; SciPy's noncentral t fails for large shifts, so the search is bounded
     shift = optimize.brentq(lambda shift: stats.nct.sf(critical, degrees, shift) - power, 0, 3 * critical + 5)
     return float(shift) * math.sqrt(2 / runs)
 
 
 def per_dataset(selected: pd.DataFrame, runs: Sequence[int] = (3, 5, 10, 20), power: float = 0.8, alpha: float = 0.05) -> pd.DataFrame:
-    """dataset, run_std, and detectable_R for every R in `runs`: the smallest difference found with `power`, in the unit of the scores.
+    """dataset, run_std, and detectable_R for every R in `runs`: the smallest difference detected with `power`, in the unit of the scores.
 
-    run_std is the root mean square over algorithms of their std over runs; NaN where every cell has one run.
+    run_std is the root mean square over algorithms of their std over runs; NaN if every cell has one run.
     """
     cells = selected.groupby(["dataset", "algorithm"], sort=False)["value"].var()
     table = (cells.groupby("dataset", sort=False).mean() ** 0.5).rename("run_std").reset_index()
@@ -145,10 +142,9 @@ def per_dataset(selected: pd.DataFrame, runs: Sequence[int] = (3, 5, 10, 20), po
 def runs_needed(selected: pd.DataFrame, power: float = 0.8, alpha: float = 0.05) -> pd.DataFrame:
     """Every pair on every dataset: algorithm_i, algorithm_j, dataset, difference (i - j) of the means, runs.
 
-    runs: the fewest for each of the two with which `detectable` is no larger than the difference; NaN where 200 are too few or the
-    spread of runs is unknown.
+    runs: the fewest of each algorithm for which `detectable` is at most the difference; NaN if LARGEST_RUNS are too few or the std of
+    runs is unknown.
     """
-
     means = selected.groupby(["algorithm", "dataset"], sort=False)["value"].mean().round(ranks.DECIMALS).unstack("dataset")
     spread = per_dataset(selected, ()).set_index("dataset")["run_std"][means.columns].to_numpy()
     finest = np.array([detectable(runs, power, alpha) for runs in range(2, LARGEST_RUNS + 1)])
@@ -162,8 +158,7 @@ def runs_needed(selected: pd.DataFrame, power: float = 0.8, alpha: float = 0.05)
 
 
 def holm_rejects(z: np.ndarray, alpha: float) -> np.ndarray:
-    """|z| [B, K, M] -> which of the K are rejected, stepping down from the largest."""
-
+    """|z| [B, K, M] -> which of the K hypotheses Holm's step-down procedure rejects."""
     order = np.argsort(-z, axis=1)
     steps = stats.norm.isf(alpha / 2 / np.arange(z.shape[1], 0, -1))[:, None]
     passed = np.logical_and.accumulate(np.take_along_axis(z, order, axis=1) > steps, axis=1)
@@ -173,15 +168,13 @@ def holm_rejects(z: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def _lead_of_sign_test(datasets: np.ndarray, alpha: float) -> np.ndarray:
-    """Two algorithms: wins less losses beyond which the exact sign test is significant [M]; all of them where it cannot be."""
-
+    """Two algorithms: wins minus losses beyond which the exact sign test is significant [M]; the number of datasets if it cannot be."""
     losses = (2 * stats.binom.cdf(np.arange(datasets.max())[:, None], datasets, 0.5) < alpha).sum(axis=0)
     return datasets - 2 * losses
 
 
 def _friedman_power(sums: np.ndarray, datasets: np.ndarray, alpha: float) -> np.ndarray:
-    """Rank sums without ties [B, n, M] -> share of B in which F, with the d.o.f. that match the moments, is significant [M]."""
-
+    """Rank sums without ties [B, n, M] -> the share of B in which F, with the d.o.f. that match the moments, is significant [M]."""
     n = sums.shape[1]
     spread = (sums**2).sum(axis=1) - n * (datasets * (n + 1) / 2) ** 2
     largest = datasets**2 * n * (n * n - 1) / 12
