@@ -25,7 +25,7 @@ C2 = DATA / "biasbed_tables" / "best_validation.csv"
 STRICT = "ImageNet1k,Silhouette,Edge,Sketch,CueConflict,ImageNetA,ImageNetR"
 needs_data = pytest.mark.skipif(not C2.exists(), reason=f"the papers' tables are not in {DATA}")
 
-# The ranks behind BiasBed's published tests (statistics.md 1.1), one row a dataset; rows 5, 8, 9 are left out of its strict set.
+# The ranks behind BiasBed's published tests (statistics.md 1.1), one row a data set; rows 5, 8, 9 are left out of its strict set.
 NAMES = "ERM pAdaIN SagNet InfoDrop Stylized Debiased CAE EDSR".split()
 BIASBED_RANKS = np.array(
     [list(map(int, row)) for row in "36258147 57846312 67581423 87561423 67851432 75861234 47638125 58764213 47658312 64758321".split()]
@@ -33,7 +33,7 @@ BIASBED_RANKS = np.array(
 
 
 def matrix_of(x, names=None) -> pd.DataFrame:
-    """Rows of x are datasets, as in golden.json."""
+    """Rows of x are data sets, as in golden.json."""
     x = np.array(x, dtype=float)
     return pd.DataFrame(x.T, index=names or [f"a{i}" for i in range(x.shape[1])], columns=[f"d{i}" for i in range(x.shape[0])])
 
@@ -65,7 +65,7 @@ def write_csv(path: Path, scores: dict[str, list[list[float]]]) -> str:
 
 
 def three_algorithms(datasets: int = 8, runs: int = 3) -> dict[str, list[list[float]]]:
-    """ERM, a twin that wins every other dataset, and one that is best everywhere."""
+    """ERM, a twin that wins every other data set, and one that is best everywhere."""
     start = [[0.3 + 0.05 * d + 0.002 * run for d in range(datasets)] for run in range(runs)]
     twin = [[v + (0.01 if d % 2 else -0.01) for d, v in enumerate(row)] for row in start]
     return {"ERM": start, "tw_in": twin, "best": [[v + 0.1 for v in row] for row in start]}
@@ -182,7 +182,7 @@ def test_order_and_monotone_scale_do_not_matter():
 
 
 def test_matrices_that_are_refused():
-    with pytest.raises(ValueError, match="'d0' appears twice; blocks are datasets"):
+    with pytest.raises(ValueError, match="'d0' appears twice; blocks are data sets"):
         ranks.friedman(matrix_of(np.eye(3)).set_axis(["d0", "d0", "d1"], axis=1))
     with pytest.raises(ValueError, match="'a1' on 'd0' is nan; rank tests need every cell"):
         ranks.nemenyi(matrix_of([[1, math.nan, 2], [1, 2, 3]]))
@@ -191,7 +191,7 @@ def test_matrices_that_are_refused():
 
 
 def test_smallest_p_says_when_nothing_can_be_found():
-    assert ranks.smallest_p(8, 2) > 0.05 > ranks.smallest_p(8, 3)  # statistics.md 4: three datasets at least
+    assert ranks.smallest_p(8, 2) > 0.05 > ranks.smallest_p(8, 3)  # statistics.md 4: three data sets at least
     assert ranks.smallest_p(2, 3) > 0.05 > ranks.smallest_p(2, 4)
     order = matrix_of(np.tile(np.arange(8.0), (3, 1)))
     assert ranks.smallest_p(8, 3) == pytest.approx(ranks.nemenyi(order).loc["a0", "a7"], rel=1e-12)
@@ -277,7 +277,7 @@ def test_selections_that_are_refused():
         rules.apply(frame[frame["role"] != "val"], "best_val")
     with pytest.raises(ValueError, match=r"on 'shifted' is missing at the chosen epoch, though measured at others"):
         rules.apply(frame[~((frame["role"] == "ood") & (frame["epoch"] == 2))], "best_val")
-    with pytest.raises(ValueError, match=r"on 'shifted' was measured at 0 of the last 1 epochs"):
+    with pytest.raises(ValueError, match=r"on 'shifted' was measured at only 0 of the last 1 epochs"):
         rules.apply(frame[~((frame["role"] == "ood") & (frame["epoch"] == 2))], "last_n:1")
 
 
@@ -305,11 +305,11 @@ def test_scores_without_epochs_pass_unchanged():
         ("algorithm,run,dataset,accuracy\nx,1,A,73,6\n", "line 2 has 5 fields, the header 4: 'x,1,A,73,6'; write 73.6"),
         ("algorithm,run,dataset,accuracy\nx,1.5,A,0.5\n", "run '1.5' in line 2 is not a whole number"),
         ("algorithm,run,dataset,accuracy\n,1,A,0.5\n", "algorithm is empty in line 2"),
-        ("algorithm,run,dataset,accuracy\n", "holds no scores"),
+        ("algorithm,run,dataset,accuracy\n", "contains no scores"),
         ("", "the file is empty"),
         ("algorithm,run,dataset,accuracy,role\nx,1,A,0.5,train\n", "role 'train' in line 2 is not one of val, test, ood"),
         ("algorithm,run,dataset,accuracy,status\nx,1,A,0.5,dead\n", "status 'dead' in line 2 is not one of ok, diverged"),
-        ("algorithm,run,dataset,metric,value,role\nx,1,A,a,1,val\nx,1,A,b,1,ood\n", "dataset 'A' of 'x' run 1 has two roles"),
+        ("algorithm,run,dataset,metric,value,role\nx,1,A,a,1,val\nx,1,A,b,1,ood\n", "data set 'A' of 'x' run 1 has two roles"),
         ("algorithm,run,dataset,accuracy,epoch\nx,1,A,1,3\nx,1,B,1,\n", "'x' run 1 has rows with and without epoch"),
     ],
 )
@@ -373,7 +373,7 @@ def test_workdirs_end_to_end(tmp_path, monkeypatch, capsys):
     assert "CHERRY-PICKED" in capsys.readouterr().out and not (out / "pairs.csv").exists()
     assert json.loads((out / "stats.json").read_text())["nemenyi"] is None
     assert main.main([*paths, "--metric", "shape_bias"]) == 2
-    assert "--metric shape_bias: not recorded; there are accuracy" in capsys.readouterr().err
+    assert "--metric shape_bias: not recorded; available: accuracy" in capsys.readouterr().err
 
 
 def test_two_workdirs_may_not_share_a_run(tmp_path, monkeypatch):
@@ -460,16 +460,15 @@ def test_command_writes_the_same_bytes_whatever_the_order_of_rows(tmp_path, caps
 @pytest.mark.parametrize(
     ("scores", "arguments", "sentence"),
     [
-        (three_algorithms(2), [], "No conclusion: with 2 datasets and 3 algorithms no pair can differ at alpha = 0.05"),
-        (three_algorithms(1), [], "No conclusion: one dataset is one block"),
-        ({"a": [[1, 2]]}, [], "No test: only one algorithm was given"),
+        (three_algorithms(2), [], "No conclusion: with 2 data sets and 3 algorithms no pair can differ at alpha = 0.05"),
+        (three_algorithms(1), [], "No conclusion: one data set is one block"),
         ({"a": [[1, 2] * 4], "b": [[2, 1] * 4]}, [], "The two algorithms are not shown to differ (p = 1.000, alpha = 0.05)."),
         (three_algorithms(4), ["--baseline", "tw_in"], "No algorithm differs from tw_in (2 comparisons, alpha = 0.05, smallest p = 0.0"),
-        (three_algorithms(4), [], "A difference that is not shown is not equality. 4 datasets are too few"),
+        (three_algorithms(4), [], "A difference that is not shown does not mean equality. 4 data sets are too few"),
         ({"a": [[2] * 7 + [1]], "b": [[1] * 7 + [2]]}, [], "The two algorithms are not shown to differ (p = 0.070, alpha = 0.05)."),
-        ({"a": [[2] * 5], "b": [[1] * 5]}, [], "No conclusion: with 5 datasets and 2 algorithms no pair can differ at alpha = 0.05"),
+        ({"a": [[2] * 5], "b": [[1] * 5]}, [], "No conclusion: with 5 data sets and 2 algorithms no pair can differ at alpha = 0.05"),
         (three_algorithms(), ["--alpha", "0.001"], "No pair differs at alpha = 0.001."),
-        (three_algorithms(runs=1), [], "warning ONE_RUN: one run only, so no std: ERM, tw_in, best"),
+        (three_algorithms(runs=1), [], "warning ONE_RUN: only one run, so no std: ERM, tw_in, best"),
     ],
 )
 def test_verdicts(tmp_path, capsys, scores, arguments, sentence):
@@ -480,13 +479,13 @@ def test_verdicts(tmp_path, capsys, scores, arguments, sentence):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--exclude", "lff:1"], "--exclude lff:1: no algorithm 'lff'; there are ERM, tw_in, best"),
+        (["--exclude", "lff:1"], "--exclude lff:1: no algorithm 'lff'; available: ERM, tw_in, best"),
         (["--exclude", "ERM:9"], "'ERM' has no run 9; it has 1, 2, 3"),
-        (["--exclude", "ERM:a"], "'a' is no list of run numbers; write e.g. ERM:1,3"),
-        (["--datasets", "A,Z"], "no accuracy on 'Z'; there are A, B"),
-        (["--baseline", "lff"], "--baseline lff: no such algorithm; there are ERM, tw_in, best"),
+        (["--exclude", "ERM:a"], "'a' is not a list of run numbers; write e.g. ERM:1,3"),
+        (["--datasets", "A,Z"], "no accuracy on 'Z'; available: A, B"),
+        (["--baseline", "lff"], "--baseline lff: no such algorithm; available: ERM, tw_in, best"),
         (["--select", "best"], "unknown selection rule 'best'; allowed are"),
-        (["--alpha", "5"], "--alpha 5 is no error rate"),
+        (["--alpha", "5"], "--alpha 5: must be between 0 and 1"),
     ],
 )
 def test_command_refuses_with_code_2(tmp_path, capsys, arguments, message):
@@ -498,7 +497,7 @@ def test_command_refuses_with_code_2(tmp_path, capsys, arguments, message):
 def test_missing_cells_and_overwriting_are_refused(tmp_path, capsys):
     path = write_csv(tmp_path / "scores.csv", {"a": [[1, 2, 3]], "b": [[1, 2]]})
     assert main.main([path]) == 2
-    assert "no run has accuracy for b on C. Evaluate it; or --datasets A,B keeps those that all have" in capsys.readouterr().err
+    assert "no run has accuracy for b on C. Evaluate it; or --datasets A,B keeps those that all algorithms have" in capsys.readouterr().err
     assert main.main([path, "--datasets", "A,B"]) == 0
     assert main.main([path, "--datasets", "A,B", "--out", str(tmp_path)]) == 2
     assert "would overwrite the input" in capsys.readouterr().err and "algorithm,run" in Path(path).read_text()

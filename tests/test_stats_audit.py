@@ -11,7 +11,7 @@ DATASETS = ["A", "B", "C", "D", "E", "F"]
 
 
 def selected_scores(seed: int = 0, runs: int = 6) -> pd.DataFrame:
-    """Three algorithms 5 points apart on six datasets, runs 1 point apart: nothing to find."""
+    """Three algorithms 5 points apart on six data sets, runs 1 point apart: nothing to find."""
     rng = np.random.default_rng(seed)
     rows = [
         (name, run, dataset, 40 + 5 * place + 3 * column + rng.normal())
@@ -72,8 +72,8 @@ def test_equal_runs():
     selected.loc[is_cell(selected, "erm", 4), "value"] = selected.loc[own, "value"].to_numpy() + 1e-12
     (finding,) = checks.duplicate_runs(selected)
     assert finding["runs"] == [{"algorithm": "erm", "run": 1}, {"algorithm": "erm", "run": 4}]
-    assert finding["text"] == "equal on all datasets: erm run 1, erm run 4"
-    assert checks.duplicate_runs(selected[selected["dataset"].isin(["A", "B"])]) == []  # two datasets may agree by chance
+    assert finding["text"] == "equal scores on all data sets: erm run 1, erm run 4"
+    assert checks.duplicate_runs(selected[selected["dataset"].isin(["A", "B"])]) == []  # two data sets may agree by chance
     selected.loc[own & (selected["dataset"] == "F"), "value"] += 0.1
     assert checks.duplicate_runs(selected) == []
 
@@ -99,7 +99,7 @@ def test_an_outlier_that_is_nearest_to_its_own_algorithm_is_left_alone():
 
 @pytest.mark.parametrize("change", [-400, -40, 90, 4000])
 @pytest.mark.parametrize("datasets", [["C"], DATASETS])
-def test_an_outlier_that_is_far_from_everything_is_told_whatever_it_is_near(change, datasets):
+def test_an_outlier_that_is_far_from_everything_is_reported_whatever_it_is_near(change, datasets):
     selected = selected_scores()
     strange = is_cell(selected, "erm", 3) & selected["dataset"].isin(datasets)
     selected.loc[strange, "value"] += change
@@ -146,7 +146,7 @@ def test_values_that_cannot_be(value, scale, most, metric):
     (finding,) = scales.impossible(selected)
     assert finding["code"] == "IMPOSSIBLE" and finding["most"] == most
     assert finding["cells"] == [{"algorithm": "erm", "run": 3, "dataset": "A", "value": value}]
-    assert finding["text"] == f"{metric} cannot lie outside 0 to {most} here, as it does for erm run 3 on A ({value:g})"
+    assert finding["text"] == f"{metric} must be between 0 and {most} here, but is not for erm run 3 on A ({value:g})"
     assert "IMPOSSIBLE" in codes(checks.audit(selected, selected))
     assert "erm run 3 on A at epoch 7 (" in scales.impossible(selected.assign(epoch=7.0))[0]["text"]
     assert scales.impossible(selected.assign(metric="acc_diff")) == []  # may be negative, a loss above 1
@@ -212,7 +212,7 @@ def test_selection_on_test_images_from_scores_alone():
     assert finding["dataset"] == "D" and [finding["excess"], finding["std"]] == pytest.approx([excess.mean(), excess.std()])
 
 
-# ---- datasets
+# ---- data sets
 
 
 def test_training_data():
@@ -232,7 +232,7 @@ def test_dependent_and_few_blocks():
     assert {(pair["dataset_j"], pair["dataset_i"]) for pair in by_correlation["pairs"]} == expected >= {("B", "A")}
     assert codes(checks.dependent_blocks(selected[selected["algorithm"] < "a4"], {})) == []  # four algorithms: chance
     assert checks.few_blocks(selected, {}) == [] and checks.few_blocks(selected, families)[0]["blocks"] == 5
-    assert "5 datasets are few" in checks.few_blocks(selected[selected["dataset"] != "A"], {})[0]["text"]
+    assert "only 5 data sets" in checks.few_blocks(selected[selected["dataset"] != "A"], {})[0]["text"]
 
 
 def spearman(x, y) -> float:

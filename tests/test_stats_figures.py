@@ -423,13 +423,13 @@ def test_figures_of_scores_where_lower_is_better(tmp_path, monkeypatch):
     assert labels(drawn["forest"].axes[0])[0] == "a – c" and drawn["forest"].axes[0].get_xlim()[1] > 1.9
 
 
-def test_letters_that_the_font_lacks_are_told_once(tmp_path, capsys):
+def test_letters_that_the_font_lacks_are_reported_once(tmp_path, capsys):
     lines = [f"{name},{run},{dataset},{50 + run + 9 * (name == 'x')}" for name in ("x", "名前é") for run in (1, 2) for dataset in "ABC"]
     (tmp_path / "scores.csv").write_text("\n".join(["algorithm,run,dataset,accuracy", *lines]), encoding="utf-8")
     call = [str(tmp_path / "scores.csv"), "--permutations", "100", "--out", str(tmp_path / "out")]
     assert main.main(call) == 0
     captured = capsys.readouterr()
-    assert captured.out.count("warning LETTERS: figures show boxes for 前, 名, which their font lacks. Use --rename.") == 1
+    assert captured.out.count("warning LETTERS: figures show boxes for 前, 名, since their font lacks them. Use --rename.") == 1
     assert "Glyph" not in captured.err
     assert main.main([*call, "--rename", "名前é=é"]) == 0
     assert "LETTERS" not in capsys.readouterr().out

@@ -127,7 +127,7 @@ def test_columns_of_numbers_carry_full_values_to_sort_by_and_others_do_not():
 
 def test_key_explains_the_marks_that_are_used():
     assert 'class="key"' not in body(pd.DataFrame({"a": [1]}))
-    assert "bold: best of its column" in body(pd.DataFrame({"a": [html.Cell("1", "best")]}))
+    assert "bold: best in its column" in body(pd.DataFrame({"a": [html.Cell("1", "best")]}))
 
 
 # ---- in a browser

@@ -17,7 +17,7 @@ GOLDEN = DATA / "stats_golden" / "golden.json"
 CASES = {case["name"]: case for case in json.loads(GOLDEN.read_text())["cases"]} if GOLDEN.exists() else {}
 needs_golden = pytest.mark.skipif(not CASES, reason=f"{GOLDEN} is absent")
 
-# BiasBed's ranks, one row a dataset (all 10; rows 5, 8, 9 are not in its strict set), and the single-step p-value of each difference of
+# BiasBed's ranks, one row a data set (all 10; rows 5, 8, 9 are not in its strict set), and the single-step p-value of each difference of
 # rank sums from 4 million draws.
 BIASBED = np.array(
     [list(map(int, row)) for row in "36258147 57846312 67581423 87561423 67851432 75861234 47638125 58764213 47658312 64758321".split()]
@@ -34,7 +34,7 @@ def golden(prefix: str) -> dict:
 
 
 def matrix_of(x) -> pd.DataFrame:
-    """Rows of x are datasets."""
+    """Rows of x are data sets."""
     x = np.array(x, dtype=float)
     return pd.DataFrame(x.T, index=[f"a{i}" for i in range(x.shape[1])], columns=[f"d{i}" for i in range(x.shape[0])])
 
@@ -60,7 +60,7 @@ def random_scores(seed: int, algorithms: int = 4, datasets: int = 3, runs: int =
 
 
 def by_pair(frame: pd.DataFrame, column: str) -> dict:
-    """The column by dataset and pair, whichever comes first; a12 turns with the pair."""
+    """The column by data set and pair, whichever comes first; a12 turns with the pair."""
     values = {}
     for row in frame.to_dict("records"):
         i, j = row["algorithm_i"], row["algorithm_j"]
@@ -74,7 +74,7 @@ def brute_force(blocks: np.ndarray):
     return np.array([np.sum(orders, axis=0) for orders in product(*(list(permutations(block)) for block in blocks))])
 
 
-# ---- permutation of ranks within datasets
+# ---- permutation of ranks within data sets
 
 
 @needs_golden
@@ -155,7 +155,7 @@ def test_a_family_is_relabelled_as_one():
 
 
 def test_copies_of_a_dataset_are_no_evidence():
-    """The same ranks three times: as datasets p is tiny, as one family it stays what one dataset gives."""
+    """The same ranks three times: as data sets p is tiny, as one family it stays what one data set gives."""
     x = np.repeat([[4, 3, 2, 1], [4, 2, 3, 1]], 3, axis=0)
     matrix = matrix_of(x)
     families = {name: f"f{place // 3}" for place, name in enumerate(matrix.columns)}
@@ -208,11 +208,11 @@ def test_fewest_datasets_at_which_anything_can_be_significant(n, fewest):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="baseline 'erm': no such algorithm; there are a0, a1"):
+    with pytest.raises(ValueError, match="baseline 'erm': no such algorithm; available: a0, a1"):
         permutation.test(matrix_of([[1, 2]]), baseline="erm")
-    with pytest.raises(ValueError, match="baseline 'erm': no such algorithm; there are a0, a1"):
+    with pytest.raises(ValueError, match="baseline 'erm': no such algorithm; available: a0, a1"):
         pairwise.pairs(matrix_of([[1, 2], [1, 2]]), "erm")
-    with pytest.raises(ValueError, match="one dataset is one block"):
+    with pytest.raises(ValueError, match="one data set is one block"):
         pairwise.pairs(matrix_of([[1, 2]]))
     with pytest.raises(ValueError, match="rank tests need every cell"):
         permutation.test(matrix_of([[1, math.nan]]))
@@ -222,7 +222,7 @@ def test_refusals():
 
 
 def slow_quade(x: np.ndarray) -> tuple[float, np.ndarray]:
-    """F by the definition, and the weighted ranks S; rows of x are datasets."""
+    """F by the definition, and the weighted ranks S; rows of x are data sets."""
     m, n = x.shape
     weights = stats.rankdata(np.ptp(x, axis=1).round(9))
     s = np.array([w * (stats.rankdata(row) - (n + 1) / 2) for w, row in zip(weights, x, strict=True)])
@@ -270,7 +270,7 @@ def test_quade_order_and_scale():
     f = ranks.quade(matrix)["f"]
     assert ranks.quade(matrix.iloc[::-1, [3, 0, 6, 1, 2, 5, 4]])["f"] == f
     assert ranks.quade(100 * matrix - 3)["f"] == f  # one scale for all; a tie of ranges is one in percent too
-    assert abs(ranks.quade(matrix * np.arange(1, 8))["f"] - f) > 0.01  # a scale for each dataset is another question
+    assert abs(ranks.quade(matrix * np.arange(1, 8))["f"] - f) > 0.01  # a scale for each data set is another question
 
 
 def test_quade_where_there_is_little_to_test():
@@ -280,7 +280,7 @@ def test_quade_where_there_is_little_to_test():
     assert math.isnan(single["f"]) and math.isnan(single["p"])
     alike = ranks.quade(matrix_of([[1, 2, 3]] * 4))
     assert alike["f"] == math.inf and alike["p"] == 0
-    x = np.vstack([np.random.default_rng(0).random((6, 3)), np.ones((2, 3))])  # two datasets on which nothing differs
+    x = np.vstack([np.random.default_rng(0).random((6, 3)), np.ones((2, 3))])  # two data sets on which nothing differs
     assert ranks.quade(matrix_of(x))["f"] == pytest.approx(slow_quade(x)[0])
     with pytest.raises(ValueError, match="nan"):
         ranks.quade(matrix_of([[1, 2], [math.nan, 1]]))
@@ -332,7 +332,7 @@ def test_skillings_mack_random_orders_order_and_scale(monkeypatch):
 
 def test_missing_cells_that_are_refused():
     nan = math.nan
-    with pytest.raises(ValueError, match="no chain of datasets links all algorithms"):
+    with pytest.raises(ValueError, match="no chain of data sets links all algorithms"):
         skillings_mack.test(matrix_of([[1, 2, nan, nan], [2, 1, nan, nan], [nan, nan, 1, 2]]))
     with pytest.raises(ValueError, match="is inf"):
         skillings_mack.test(matrix_of([[1, math.inf], [1, 2]]))
@@ -434,7 +434,7 @@ def test_effects_have_a_direction_and_do_not_depend_on_order():
         assert turned[name] == -row[name], name
     for name in (test.name for test in pairwise.TESTS):
         assert turned[f"p_{name}"] == row[f"p_{name}"] and turned[f"p_{name}_holm"] == row[f"p_{name}_holm"], name
-    scaled = pairwise.pairs(np.exp(matrix))  # other scales within a dataset move the signed ranks, not the ranks
+    scaled = pairwise.pairs(np.exp(matrix))  # other scales within a data set move the signed ranks, not the ranks
     for name in ("p_z", "p_conover", "p_sign", "rank_difference", "wins_i"):
         assert scaled[name].equals(pairwise.pairs(matrix)[name]), name
 
@@ -450,7 +450,7 @@ def test_holm_by_hand():
     assert pairwise.holm([0.5, 0.6]).tolist() == [1, 1]
 
 
-# ---- per dataset
+# ---- per data set
 
 
 @needs_golden
@@ -636,7 +636,7 @@ def test_scores_that_are_refused():
     selected = random_scores(0)
     with pytest.raises(ValueError, match="'a0' run 1 on 'd0' has several values"):
         per_dataset.test(pd.concat([selected, selected.iloc[:1]]))
-    with pytest.raises(ValueError, match="'a0' is alone on 'd1'"):
+    with pytest.raises(ValueError, match="'a0' is the only algorithm on 'd1'"):
         per_dataset.dunn(selected[(selected["algorithm"] == "a0") | (selected["dataset"] != "d1")])
     with pytest.raises(ValueError, match="'a0' run 1 has no value on 'd0'"):
         per_dataset.pairs(selected.iloc[1:])

@@ -50,7 +50,7 @@ def analyse(
     """Records -> table, audit, tests, words. `roles`: from roles.read; `table`: printed means and std; `last`: scores of the last epochs.
 
     Nothing is tested with one algorithm, or if epochs were picked by test scores. Raises ValueError as the steps do, and for an unknown
-    metric, dataset or baseline, or, unless missing runs are dropped, an algorithm without any run on one of the datasets.
+    metric, dataset or baseline, or, unless missing runs are dropped, an algorithm without any run on one of the data sets.
     """
     check(options)
     unused = [*frame.attrs.get("unused_columns", []), *(roles.attrs.get("unused_columns", []) if roles is not None else [])]
@@ -74,7 +74,7 @@ def analyse(
     wanted = _datasets(frame, options)
     selected = rules.apply(frame, options.select, options.metric, wanted, options.ties)
     if options.datasets in ("all", "strict"):
-        selected = selected[selected["role"] != "val"]  # one dataset may be the validation split of one algorithm and a test set of another
+        selected = selected[selected["role"] != "val"]  # a data set may be the validation split of one algorithm and a test set of another
     selected = selected.reset_index(drop=True)
     families = role_file.families(frame, wanted)
     findings = checks.audit(frame, selected, last=last, table=table, training_data=trained, families=families, sources=sources)
@@ -82,7 +82,7 @@ def analyse(
     if options.datasets == "strict":
         if not strict or (roles is None and not (selected["role"] == "ood").any()):
             raise ValueError(
-                "--datasets strict: no dataset is known to be shifted and unused in training; describe the datasets with --roles"
+                "--datasets strict: no data set is known to be shifted and unused in training; describe the data sets with --roles"
             )
         wanted, selected = strict, selected[selected["dataset"].isin(strict)].reset_index(drop=True)
         families = role_file.families(frame, wanted)
@@ -163,10 +163,10 @@ def _compare(
         results["these_datasets"] = these_datasets.tests(compared, options, complete)
         warnings += these_datasets.findings(results["these_datasets"]["floors"], options.alpha) if results["these_datasets"] else []
     if m and not complete:
-        text = "runs are neither resampled nor compared over all datasets at once: this needs every run on every dataset"
+        text = "runs are neither resampled nor compared over all data sets at once: this needs every run on every data set"
         warnings.append(_warning("INCOMPLETE", text))
     if m == 1:
-        warnings.append(_warning("ONE_BLOCK", "one dataset is one block: no test over datasets is possible"))
+        warnings.append(_warning("ONE_BLOCK", "one data set is one block: no test over data sets is possible"))
     if m > 1:
         related = {name: families[name] for name in matrix} if families else {}
         results_of_tests, _, more = new_datasets.tests(matrix, options, related, results["rope"], compared)
@@ -180,7 +180,7 @@ def _compare(
         parts |= these_datasets.headline(results["pairs"], names, "p_permutation", "permutation test, single step over all pairs")
     these = results["these_datasets"]
     if options.question == "these-datasets" and these and these["pairs"] is not None:
-        parts |= these_datasets.headline(these["pairs"], names, "p_holm", "permutation of runs over all datasets, Holm over all pairs")
+        parts |= these_datasets.headline(these["pairs"], names, "p_holm", "permutation of runs over all data sets, Holm over all pairs")
     if options.paper_mode and m > 1:
         p, friedman = published_tables.nemenyi(matrix), published_tables.friedman(matrix)
         warnings += friedman.pop("warnings")
@@ -225,9 +225,9 @@ def _strict(selected: pd.DataFrame, trained: dict, findings: list[dict]) -> list
 
 
 def _complete(full: pd.DataFrame, wanted: list[str], options: Options) -> tuple[list[str], list[dict]]:
-    """The datasets that all algorithms have, and a warning about the others. Raises ValueError unless missing scores are dropped.
+    """The data sets that all algorithms have, and a warning about the others. Raises ValueError unless missing scores are dropped.
 
-    A cell without any run cannot be ranked, and leaving it out silently would compare algorithms on different datasets.
+    A cell without any run cannot be ranked, and leaving it out silently would compare algorithms on different data sets.
     """
     full = full.reindex(columns=wanted)
     lost = [(name, dataset) for name in full.index for dataset in wanted if full.loc[name].isna()[dataset]]
@@ -237,12 +237,12 @@ def _complete(full: pd.DataFrame, wanted: list[str], options: Options) -> tuple[
     listed = "; ".join(f"{name} on {dataset}" for name, dataset in lost[:8]) + (f"; and {len(lost) - 8} more" if len(lost) > 8 else "")
     if options.missing == "drop":
         count = len(wanted) - len(complete)
-        left_out = "1 dataset is" if count == 1 else f"{count} datasets are"
+        left_out = "1 data set is" if count == 1 else f"{count} data sets are"
         text = f"no run of {listed}: {left_out} left out of the tests, except Skillings-Mack, which uses all cells"
         return complete, [_warning("MISSING", text)]
-    cure = f"--datasets {','.join(complete)} keeps those that all algorithms have" if complete else "no dataset is common to all algorithms"
+    cure = f"--datasets {','.join(complete)} keeps those that all algorithms have" if complete else "no data set is common to all"
     raise ValueError(
-        f"no run has {options.metric} for {listed}. Evaluate it; or {cure}; or leave such datasets out with --missing drop; "
+        f"no run has {options.metric} for {listed}. Evaluate it; or {cure}; or leave such data sets out with --missing drop; "
         f"or leave the algorithm out with --exclude {lost[0][0]}"
     )
 
@@ -277,7 +277,7 @@ def _run_warnings(scores: pd.DataFrame) -> list[dict]:
 def _relevant(findings: list[dict], n: int, m: int, rule: str) -> list[dict]:
     """The findings without those about tests that are not made, and about groups if the rule does not use groups."""
     blocks = {"FEW_BLOCKS", "DEPENDENT_BLOCKS"} if n < 2 or m < 2 else set()
-    groups = set() if rules.BY_NAME[rules.parse(rule)[0]].by_groups else {"SMALL_GROUP"}
+    groups = set() if rules.rule_of(rule).by_groups else {"SMALL_GROUP"}
     return [finding for finding in findings if finding["code"] not in blocks | groups]
 
 

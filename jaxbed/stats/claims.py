@@ -1,6 +1,6 @@
 """What the verdict may claim: one family of comparisons, by a test that is fixed before the scores are seen.
 
-The overall test comes first: Friedman's for other datasets; for these datasets, the test of each with Holm's adjustment. Comparisons are
+The overall test comes first: Friedman's for other data sets; for these data sets, the test of each with Holm's adjustment. Comparisons are
 claimed only if it rejects: those with the baseline if there is one, else all pairs, adjusted for their number. If no algorithm differs, a
 false claim requires that the overall test rejects by mistake: its probability is at most alpha. The overall test, all pairs and
 comparisons with a baseline, each at alpha, would exceed it (`python scripts/stats_calibration.py claims` has both rates). All other tests
@@ -17,14 +17,14 @@ from jaxbed.stats import tables
 def of(results: dict) -> dict | None:
     """The claims for the question, from the results of its tests; None if there is no such test.
 
-    overall      test, its p or the datasets that differ, `differ`; None if it is not needed (two algorithms) or cannot reject
+    overall      test, its p or the data sets that differ, `differ`; None if it is not needed (two algorithms) or cannot reject
     family       'baseline_comparisons' or 'pairs', which table of the results; None if there is none
     comparisons  their number; test: its name; smallest_p: the smallest p it can give, whatever the scores
     found        better, worse, p, p_text of the claimed comparisons, smallest p first
     """
     if results["no_test"] or results["paper"]:
         return None
-    only_these = results["question"] == "these-datasets" or results["friedman"] is None  # nothing follows from one dataset for others
+    only_these = results["question"] == "these-datasets" or results["friedman"] is None  # nothing follows from one data set for others
     return _these_datasets(results) if only_these else _new_datasets(results)
 
 
@@ -54,7 +54,7 @@ def _these_datasets(results: dict) -> dict | None:
     overall, floors = None, these["floors"]
     if floors["datasets"] < alpha:
         differ = these["datasets"].loc[these["datasets"]["p_holm"] < alpha, "dataset"].tolist()
-        test = f"{these['datasets']['test'].iloc[0]} by permutation, Holm over datasets"
+        test = f"{these['datasets']['test'].iloc[0]} by permutation, Holm over data sets"
         overall = {"test": test, "datasets": differ, "differ": bool(differ)}
     family = "pairs" if results["baseline"] is None else "baseline_comparisons"
     if these[family] is None:

@@ -29,7 +29,7 @@ def fault(name: str) -> str:
     for letter in name:
         if unicodedata.category(letter) in INVISIBLE and letter not in JOINERS:
             description = unicodedata.name(letter, "a control character").lower()
-            return f"contains an invisible character (U+{ord(letter):04X}, {description}); delete it"
+            return f"holds an invisible character (U+{ord(letter):04X}, {description}); delete it"
     return ""
 
 
@@ -139,7 +139,7 @@ def renames(texts: Sequence[str], known: Mapping[str, Iterable[str]]) -> dict[st
             raise ValueError(f"--rename {cut(text)}: write OLD=NEW, where OLD is one of the {choices}")
         kind, old, new = pairs[0][0], pairs[0][1], clean(pairs[0][2])
         if sum(old in known[each] for each in KINDS) > 1:
-            raise ValueError(f"--rename {cut(text)}: {quoted(old)} is both an algorithm and a dataset; rename one of them in the file")
+            raise ValueError(f"--rename {cut(text)}: {quoted(old)} is both an algorithm and a data set; rename one of them in the file")
         if old in new_names[kind]:
             raise ValueError(f"--rename {cut(text)}: {quoted(old)} is renamed twice; give it one name")
         if wrong := fault(new):

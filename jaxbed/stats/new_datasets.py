@@ -1,4 +1,4 @@
-"""Question 1: would the algorithms differ on another dataset of this kind? Blocks are datasets, one mean over runs in each cell.
+"""Question 1: would the algorithms differ on another data set of this kind? Blocks are data sets, one mean over runs in each cell.
 
 Applies the tests and posteriors in `comparisons` and `sensitivity` to one matrix, higher is better.
 """
@@ -43,7 +43,7 @@ class Overall(NamedTuple):
     degrees_of_freedom: str = "f_degrees_of_freedom"
 
 
-OVERALL = (Overall("quade", "Quade, F: datasets on which the scores differ more have more weight", ranks.quade),)
+OVERALL = (Overall("quade", "Quade, F: data sets on which the scores differ more have more weight", ranks.quade),)
 
 
 def tests(
@@ -53,7 +53,7 @@ def tests(
 
     `compared` holds the selected scores of the runs: their std defines ties for Bradley-Terry; without it, `rope` does.
 
-    friedman          ranks.friedman with p, the headline, and how it was computed; families of datasets, if any, are the blocks
+    friedman          ranks.friedman with p, the headline, and how it was computed; families of data sets, if any, are the blocks
     NAME              of each test in OVERALL
     floors            smallest attainable p of every test
     pairs             pairwise.pairs with p_permutation, p_nemenyi, bayes' p_i, p_rope, p_j (bayes_*), the probability of a win by maximum
@@ -63,12 +63,12 @@ def tests(
     baseline          pairwise.pairs against the baseline with p_permutation, or None
     nemenyi           critical difference
     """
-    logging.getLogger(__name__).info("tests over datasets")
+    logging.getLogger(__name__).info("tests over data sets")
     friedman = ranks.friedman(matrix)
     warnings = friedman.pop("warnings")
     permuted = permutation.test(matrix, baseline=options.baseline, families=families or None, draws=options.permutations, seed=options.seed)
     closed = friedman["p_exact"]
-    if families:  # these quote a p that counts every dataset as independent evidence
+    if families:  # these quote a p that counts every data set as independent evidence
         warnings = [warning for warning in warnings if warning["code"] not in ("PERFECT_AGREEMENT", "TWO_ALGORITHMS")]
     if closed == closed and not families:
         friedman |= {"p": closed, "p_method": "exact", "p_standard_error": 0.0, "p_least": 0.0}
@@ -104,14 +104,14 @@ def tests(
 def firmness(
     matrix: pd.DataFrame, compared: pd.DataFrame, options: Options, complete: bool, families: Mapping[str, str]
 ) -> tuple[dict, list[dict], pd.DataFrame | None]:
-    """Would the answer hold with other runs, or without one algorithm or dataset? How many datasets would be needed?
+    """Would the answer hold with other runs, or without one algorithm or data set? How many data sets would be needed?
 
     `compared` holds the selected scores, higher is better. Pairs are tested by Nemenyi here (a single one exactly), comparisons with the
-    baseline by z with Holm's adjustment. Both assume independent datasets: with families, pairs are tested by the permutation test over
+    baseline by z with Holm's adjustment. Both assume independent data sets: with families, pairs are tested by the permutation test over
     families, and no share of run resamples is reported. Returns results by name, the warnings POOL and FRAGILE, and
-    bootstrap.intervals (None if a run lacks a dataset).
+    bootstrap.intervals (None if a run lacks a data set).
     """
-    logging.getLogger(__name__).info("other runs, fewer algorithms and datasets, power")
+    logging.getLogger(__name__).info("other runs, fewer algorithms and data sets, power")
     results: dict[str, dict | None] = {}
     warnings, intervals = [], None
     test = partial(_by_families, families=families, seed=options.seed) if families else nemenyi
@@ -150,7 +150,7 @@ def firmness(
 
 def with_firmness(results: dict) -> pd.DataFrame:
     """The pairs, and how firm each is: rank_difference_low, _high (95 %, datasets and runs resampled), how often it is significant
-    (stability_share of run resamples; multiverse_i_better, _j_better of _specifications), and the answer for these datasets.
+    (stability_share of run resamples; multiverse_i_better, _j_better of _specifications), and the answer for these data sets.
     """
     pair, table = PAIR, results["pairs"]
     if results["stability"]:
@@ -203,7 +203,7 @@ def _bradley_terry(matrix: pd.DataFrame, seed: int, rope: float, std: pd.DataFra
     local = std is not None and std.notna().any(axis=None)
     results = {
         "model": "sigma ~ LogNormal(0, 0.5), log-abilities ~ Normal(0, sigma), wins ~ Binomial; of ties half a win each, rounded up",
-        "tie": f"{bradley_terry.LOCAL_ROPE} std of the runs of the pair on the dataset" if local else f"{rope:g}",
+        "tie": f"{bradley_terry.LOCAL_ROPE} std of the runs of the pair on the data set" if local else f"{rope:g}",
         "log_abilities": posterior.log_abilities.mean().to_dict(),
         "sigma": posterior.sigma.mean(),
         "draws": len(posterior.sigma),
@@ -237,7 +237,7 @@ def _power(compared: pd.DataFrame, options: Options) -> dict:
     curves = power.curves(model, runs, options.baseline, alpha=options.alpha, seed=options.seed)
     return {
         "effects": model.effects.to_dict(),
-        "unit": "std of the algorithms' means on a dataset" + (", root mean square over datasets" if len(model.effects) == 2 else ""),
+        "unit": "std of the algorithms' means on a data set" + (", root mean square over data sets" if len(model.effects) == 2 else ""),
         "interaction_std": model.interaction,
         "run_std": model.run,
         "runs": runs,
@@ -256,7 +256,7 @@ def _approximate(friedman: dict, n: int) -> list[dict]:
 
 
 def _smallest_p(n: int, m: int, blocks: int) -> dict[str, float]:
-    """permutation.smallest_p; for tests that ignore families, that of m datasets."""
+    """permutation.smallest_p; for tests that ignore families, that of m data sets."""
     return permutation.smallest_p(n, m) | {name: p for name, p in permutation.smallest_p(n, blocks).items() if name in BY_BLOCKS}
 
 

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Which algorithm is really better? Prints the scores, an audit of the runs, tests, and how firm the answer is.",
     )
     add, default = parser.add_argument, Options()
-    layout = "the columns algorithm,run,dataset,accuracy, or one row per dataset and one column per algorithm"
+    layout = "the columns algorithm,run,dataset,accuracy, or one row per data set and one column per algorithm"
     add("paths", nargs="+", metavar="PATH", help=f"workdirs, or CSV/Parquet files with {layout}")
     add(
         "--columns", action="append", default=[], metavar="COLUMN=NAME,...",
@@ -74,13 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add(
         "--rename", action="append", default=[], metavar="OLD=NEW",
-        help="rename an algorithm, a dataset, or the algorithm of a workdir (OLD is then its path); repeatable",
+        help="rename an algorithm, a data set, or the algorithm of a workdir (OLD is then its path); repeatable",
     )  # fmt: skip
     add("--out", metavar="DIR", help="folder for report.html, stats.json, CSV files, LaTeX tables and figures (default: print only)")
     ask = parser.add_argument_group("the question")
     ask.add_argument(
         "--question", default=default.question, choices=QUESTIONS,
-        help="new-datasets: would the algorithms differ on another dataset? these-datasets: do they differ on these, with other seeds?",
+        help="new-datasets: would the algorithms differ on another data set? these-datasets: do they differ on these, with other seeds?",
     )  # fmt: skip
     ask.add_argument("--baseline", metavar="NAME", help="compare all others with this algorithm only; choose it before you see the scores")
     ask.add_argument("--metric", default=default.metric, help="the measure to compare (default accuracy)")
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         "--datasets", default=default.datasets, metavar="A,B|all|strict",
         help="all: those whose role is not 'val' (default); strict: those that are shifted and used for neither training nor selection",
     )  # fmt: skip
-    ask.add_argument("--roles", metavar="CSV", help="describes the datasets: dataset,role,family,size,trained_on,chance")
+    ask.add_argument("--roles", metavar="CSV", help="describes the data sets: dataset,role,family,size,trained_on,chance")
     runs = parser.add_argument_group("epochs and runs")
     runs.add_argument(
         "--select", default=default.select, metavar="RULE", help=f"how epochs are chosen: {rules.allowed()} (default best_val)"
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument(
         "--paired", action="store_true",
         help="run k starts from the same seed or weights for all algorithms: "
-        "on each dataset, Friedman's test with runs as blocks; all other tests stay conservative",
+        "on each data set, Friedman's test with runs as blocks; all other tests stay conservative",
     )  # fmt: skip
     runs.add_argument("--table", metavar="CSV", help="a printed table algorithm,dataset,mean,std to check against the runs")
     runs.add_argument("--last-scores", metavar="CSV", help="scores of the same runs averaged over their last epochs; used by the audit")

@@ -40,7 +40,7 @@ SMALLEST_P = 1e-12  # below, 1 - cdf has no correct digits
 def summary(selected: pd.DataFrame) -> pd.DataFrame:
     """Over the runs of each cell: algorithm, dataset, mean, std (ddof 1; NaN for one run), n, runs (their numbers, joined by spaces).
 
-    `selected` holds one value per (algorithm, run, dataset) of one metric. Algorithms and datasets keep the order of their first
+    `selected` holds one value per (algorithm, run, dataset) of one metric. Algorithms and data sets keep the order of their first
     appearance. Raises ValueError for several metrics, and for several values of a run, which would be averaged as if they were runs.
     """
     metrics = selected["metric"].unique()
@@ -63,7 +63,7 @@ def summary(selected: pd.DataFrame) -> pd.DataFrame:
 
 
 def matrix(scores: pd.DataFrame) -> pd.DataFrame:
-    """The means of a summary as algorithms x datasets, in the order of the summary; NaN where a cell has no run."""
+    """The means of a summary as algorithms x data sets, in the order of the summary; NaN where a cell has no run."""
     return _grid(scores, "mean")
 
 
@@ -103,7 +103,7 @@ def cells(
 
 
 def to_text(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
-    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each dataset and all that print the same.
+    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each data set and all that print the same.
 
     Cells (algorithm, dataset) that are `in_distribution` are marked '_' and are never the best; `lower`: lower is better.
     """
@@ -124,10 +124,10 @@ def counts_to_text(scores: pd.DataFrame) -> str:
 
 
 def to_latex(scores: pd.DataFrame, decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
-    """A booktabs tabular of mean ± std, algorithms in rows, the best of each dataset and all that print the same in bold.
+    """A booktabs tabular of mean ± std, algorithms in rows, the best of each data set and all that print the same in bold.
 
     Fractions are shown in percent (see `scale`). The std is left out where a cell has one run; a cell without runs is a dash.
-    Cells (algorithm, dataset) that are `in_distribution` are underlined and never bold, their datasets have a dagger. Rounded half to even.
+    Cells (algorithm, dataset) that are `in_distribution` are underlined and never bold, their data sets have a dagger. Rounds half to even.
     """
     means, spreads = _printed(scores, decimals), _spreads(scores, decimals)
     best, trained = _best(scores, lower, in_distribution, decimals), {dataset for _, dataset in in_distribution}
@@ -254,8 +254,10 @@ def _spreads(scores: pd.DataFrame, decimals: int = 1) -> pd.DataFrame:
 
 
 def _best(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1) -> pd.DataFrame:
-    """[algorithms, datasets] of bool. Compared as printed: of two numbers that look equal, not only one may be bold."""
+    """[algorithms, datasets] of bool, none for a single algorithm. Compared as printed: numbers that look equal are marked alike."""
     means, printed = matrix(scores), _printed(scores, decimals)
+    if len(means) == 1:
+        return printed != printed
     for row, column in in_distribution:
         if row in means.index and column in means.columns:
             means.loc[row, column] = float("nan")

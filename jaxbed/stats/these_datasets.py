@@ -1,6 +1,6 @@
-"""Question 2: would the algorithms differ on these datasets with other runs? Runs are random, datasets fixed.
+"""Question 2: would the algorithms differ on these data sets with other runs? Runs are random, data sets fixed.
 
-Applies the tests of `per_dataset`. Nothing follows for other datasets.
+Applies the tests of `per_dataset`. Nothing follows for other data sets.
 """
 
 import logging
@@ -19,24 +19,24 @@ from jaxbed.stats.options import Options
 def tests(compared: pd.DataFrame, options: Options, complete: bool) -> dict | None:
     """Results by name from the selected scores, higher is better; None if every algorithm has one run.
 
-    datasets       per_dataset.test: Kruskal-Wallis on each dataset, or Friedman for paired runs; p by permutation, Holm over datasets
-    dunn           which pairs differ on which dataset
-    improvement    Cliff's delta and probability of improvement on each dataset
-    pairs          all datasets at once, runs reassigned; None unless every run has all datasets
+    datasets       per_dataset.test: Kruskal-Wallis on each data set, or Friedman for paired runs; p by permutation, Holm over data sets
+    dunn           which pairs differ on which data set
+    improvement    Cliff's delta and probability of improvement on each data set
+    pairs          all data sets at once, runs reassigned; None unless every run has all data sets
     baseline_comparisons  the same against the baseline alone
-    floors         the smallest adjusted p that so few runs can give: datasets, pairs, baseline_comparisons
+    floors         the smallest adjusted p that so few runs can give: data sets, pairs, baseline_comparisons
     intervals      t interval of every cell
     """
     if compared.groupby("algorithm")["run"].nunique().max() < 2:
         return None
-    logging.getLogger(__name__).info("tests on these datasets")
+    logging.getLogger(__name__).info("tests on these data sets")
     draws, seed = options.permutations, options.seed
     pairs = per_dataset.pairs(compared, draws=draws, seed=seed) if complete else None
     against = None
     if complete and options.baseline is not None:
         against = per_dataset.pairs(compared, options.baseline, draws=draws, seed=seed)
     return {
-        "question": "would the algorithms differ on these datasets with other runs?",
+        "question": "would the algorithms differ on these data sets with other runs?",
         "seed": options.seed,
         "datasets": per_dataset.test(compared, paired=options.paired, draws=draws, seed=seed),
         "dunn": per_dataset.dunn(compared),
@@ -59,9 +59,9 @@ def smallest_p(sizes: Sequence[int]) -> float:
 
 def findings(floors: dict, alpha: float) -> list[dict]:
     """FEW_RUNS: tests that cannot reject, whatever the scores."""
-    words = {"datasets": "each dataset", "pairs": "all pairs", "baseline_comparisons": "all against the baseline"}
+    words = {"datasets": "each data set", "pairs": "all pairs", "baseline_comparisons": "all against the baseline"}
     high = [f"{words[name]} ({p:.3g})" for name, p in floors.items() if p >= alpha]
-    text = f"so few runs cannot give p < {alpha:g} for other runs on these datasets, whatever the scores: {'; '.join(high)}"
+    text = f"so few runs cannot give p < {alpha:g} for other runs on these data sets, whatever the scores: {'; '.join(high)}"
     return [{"code": "FEW_RUNS", "text": text}] if high else []
 
 

@@ -14,26 +14,26 @@ CURES = {
     "ALL_TIED": "Check the scores.",
     "APPROX": "Report the exact or permutation p, not that of F or chi2.",
     "CHERRY_PICKED": "Select by best_val or last if scores are to be tested.",
-    "DEPENDENT_BLOCKS": "If datasets share images, name their family in --roles: the test then uses families as blocks.",
+    "DEPENDENT_BLOCKS": "If data sets share images, name their family in --roles: the test then uses families as blocks.",
     "DIVERGED": "Report their number; compare the results of --missing drop and --missing floor.",
     "DUPLICATE_RUN": "Check whether a file was copied; leave the copy out with --exclude.",
-    "FEW_BLOCKS": "Add datasets; report only exact p-values. More runs do not help.",
+    "FEW_BLOCKS": "Add data sets; report only exact p-values. More runs do not help.",
     "FEW_RUNS": "These tests are no evidence of equality; train more runs.",
-    "FLOOR": "These tests are no evidence of equality; add datasets. More runs do not help.",
+    "FLOOR": "These tests are no evidence of equality; add data sets. More runs do not help.",
     "FRAGILE": "Call these pairs undecided.",
     "FROZEN_RUN": "Check its training log; train it again or leave it out with --exclude.",
     "GRANULARITY": "Find out how many images were evaluated, and give the number in --roles.",
     "HIDDEN_RUN": "Obtain the missing run; check whether the table includes a mislabelled one.",
     "IMPOSSIBLE": "Correct them, or leave out those runs with --exclude; the values are used as they are.",
-    "INCOMPLETE": "Measure the missing scores, or leave out those runs or datasets.",
+    "INCOMPLETE": "Measure the missing scores, or leave out those runs or data sets.",
     "IN_DISTRIBUTION": "Use --datasets strict, or do not interpret those scores as shifted.",
     "MISFIT": "Use the signed-rank posterior for pairs.",
-    "MISSING": "Measure the missing scores, or leave out that dataset or that run.",
+    "MISSING": "Measure the missing scores, or leave out that data set or that run.",
     "MIXED_SCALES": "Convert the scores to one scale.",
     "MIXED_TEST_IMAGES": "Evaluate all runs on the same images: jaxbed eval on each workdir with the same data folder.",
     "MIXED_TRAINING_DATA": "Compare runs with the same training data: leave the others out, or train them again.",
     "NOT_CONVERGED": "Try another --seed; do not use these results if the warning persists.",
-    "ONE_BLOCK": "Add datasets, or use --question these-datasets.",
+    "ONE_BLOCK": "Add data sets, or use --question these-datasets.",
     "ONE_RUN": "Train at least 3 runs, better 5.",
     "OUTLIER_RUN": "Check its configuration; if it is mislabelled, leave it out with --exclude.",
     "PAPER_DF": "Use it only to check published tables.",
@@ -71,20 +71,20 @@ def sentences(results: dict) -> list[str]:
 
 def _new_datasets(results: dict) -> list[str]:
     n, m, alpha, baseline = len(results["algorithms"]), len(results["datasets"]), results["alpha"], results["baseline"]
-    asked = f"Asked: would the algorithms differ on another dataset of this kind? {n} algorithms, {_count(m, 'dataset')}"
+    asked = f"Asked: would the algorithms differ on another data set of this kind? {n} algorithms, {_count(m, 'data set')}"
     friedman, claimed = results["friedman"], results["claims"]
     if friedman is None:
-        reason = "one dataset is one block: no rank test over datasets is possible." if m else "no dataset has scores of all algorithms."
-        lines = [f"{asked}.", f"No conclusion: {reason} Add datasets; more runs do not help."]
+        reason = "one data set is one block: no rank test over data sets is possible." if m else "no data set has scores of all algorithms."
+        lines = [f"{asked}.", f"No conclusion: {reason} Add data sets; more runs do not help."]
         return lines + _skillings_mack(results) + (_these_datasets(results) if m else [])
     blocks = friedman["blocks"]
     asked += f" in {_count(blocks, 'family', 'families')}." if friedman["families"] else "."
-    counted = _count(blocks, "family", "families") if friedman["families"] else _count(blocks, "dataset")
+    counted = _count(blocks, "family", "families") if friedman["families"] else _count(blocks, "data set")
     if claimed["smallest_p"] >= alpha:
         return [
             asked,
             f"No conclusion: with {counted} and {n} algorithms no pair can differ at alpha = {alpha:g}, whatever the scores "
-            f"(smallest possible {tables.p_equals(claimed['smallest_p'])}). Add datasets; more runs do not help.",
+            f"(smallest possible {tables.p_equals(claimed['smallest_p'])}). Add data sets; more runs do not help.",
             *_skillings_mack(results),
         ]
     lines, overall = [asked], claimed["overall"]
@@ -104,7 +104,7 @@ def _new_datasets(results: dict) -> list[str]:
 
 def _these_datasets(results: dict) -> list[str]:
     these, alpha, baseline = results["these_datasets"], results["alpha"], results["baseline"]
-    asked = "Asked: would the algorithms differ on these datasets with other runs?"
+    asked = "Asked: would the algorithms differ on these data sets with other runs?"
     if these is None:
         return [asked, "No conclusion: every algorithm has one run, so the variation between runs is unknown. Train more runs."]
     claimed = results["claims"]
@@ -112,16 +112,16 @@ def _these_datasets(results: dict) -> list[str]:
     if overall:
         differ = overall["datasets"]
         named = f": {_listed(differ)}" if 0 < len(differ) < len(table) else ""
-        lines = [asked, f"On {len(differ)} of {_count(len(table), 'dataset')} they differ ({overall['test']}){named}."]
+        lines = [asked, f"On {len(differ)} of {_count(len(table), 'data set')} they differ ({overall['test']}){named}."]
     else:
-        lines = [asked, f"So few runs cannot show a difference on any dataset{_least(these['floors']['datasets'])}."]
+        lines = [asked, f"So few runs cannot show a difference on any data set{_least(these['floors']['datasets'])}."]
     if claimed["family"] and claimed["smallest_p"] < alpha:
-        lines += _comparisons(claimed, these[claimed["family"]], "p_holm", baseline, alpha, " over all datasets together")
+        lines += _comparisons(claimed, these[claimed["family"]], "p_holm", baseline, alpha, " over all data sets together")
     elif claimed["family"]:
         lines.append(
             f"No conclusion on pairs: so few runs cannot show that any pair differs{_least(claimed['smallest_p'])}. Train more runs."
         )
-    lines.append("Nothing follows for other datasets.")
+    lines.append("Nothing follows for other data sets.")
     return lines + _family(claimed, alpha) if overall or claimed["smallest_p"] < alpha else lines
 
 
@@ -141,7 +141,7 @@ def _family(claimed: dict, alpha: float) -> list[str]:
     compared = f"the {_count(count, 'comparison')} with the baseline" if family == "baseline_comparisons" else _count(count, "pair")
     steps = []
     if overall:
-        steps.append(f"first each dataset ({overall['test']})" if "datasets" in overall else f"first the {overall['test']}")
+        steps.append(f"first each data set ({overall['test']})" if "datasets" in overall else f"first the {overall['test']}")
     steps += [f"{compared} ({claimed['test']})"] if family else []
     if not steps:
         return []
@@ -174,7 +174,7 @@ def _skillings_mack(results: dict) -> list[str]:
         return []
     p = tables.p_equals(tested["p"], tested["p_least"])
     return [
-        f"Including the incomplete datasets: Skillings-Mack {tested['statistic']:.2f}, {p} ({_count(tested['n_datasets'], 'dataset')})."
+        f"Including the incomplete data sets: Skillings-Mack {tested['statistic']:.2f}, {p} ({_count(tested['n_datasets'], 'data set')})."
     ]
 
 
@@ -228,7 +228,7 @@ def _firm(results: dict, claims: list[dict]) -> list[str]:
             lines.append(f"{adjusted}: it counts only if {results['baseline']} was chosen as the baseline in advance.")
     left_out = multiverse["left_out"]
     if lines and left_out:
-        which = "; ".join(f"{row['test']} on {_count(row['datasets'], 'dataset')}" for row in left_out)
+        which = "; ".join(f"{row['test']} on {_count(row['datasets'], 'data set')}" for row in left_out)
         count = sum(row["specifications"] for row in left_out)
         named = "1 specification is not counted because it" if count == 1 else f"{count} specifications are not counted because they"
         lines.append(f"{named} cannot reject whatever the scores ({which}).")
@@ -242,9 +242,9 @@ def _of_resamples(share: float, draws: int) -> str:
 
 
 def _needed(results: dict) -> list[str]:
-    """Number of datasets for 80 % power: the best algorithm against the baseline, or against the second best."""
+    """Number of data sets for 80 % power: the best algorithm against the baseline, or against the second best."""
     power, baseline, m = results["power"], results["baseline"], len(results["datasets"])
-    if power is None or results["friedman"]["families"]:  # power assumes independent datasets
+    if power is None or results["friedman"]["families"]:  # power assumes independent data sets
         return []
     order = sorted(results["friedman"]["mean_ranks"].items(), key=lambda item: (item[1], item[0]))
     better, other = (order[0][0], order[1][0]) if baseline is None or order[0][0] == baseline else (order[0][0], baseline)
@@ -253,7 +253,7 @@ def _needed(results: dict) -> list[str]:
     needed = table.loc[(table["test"] == test) & _is_pair(table, better, other), "datasets"].iloc[0]
     if needed <= m:
         return []
-    count = f"about {needed:g} datasets like these ({needed - m:g} more)" if needed == needed else "more than 60 datasets like these"
+    count = f"about {needed:g} data sets like these ({needed - m:g} more)" if needed == needed else "more than 60 data sets like these"
     shown = any({better, other} == {claim["better"], claim["worse"]} for claim in results["claims"]["found"])
     by = "the exact sign test" if len(order) == 2 else POWER_TESTS[test]
     text = f"To show {better} better than {other} in 80 % of such studies by {by}, {count} would be needed"

@@ -20,7 +20,7 @@ RUN = ["algorithm", "run"]
 FEWEST_DATASETS = 3  # on which equal scores of two runs are not a coincidence
 FEWEST_ALGORITHMS = 5  # with fewer, rank correlations above 0.7 are common by chance
 OUTLIER = 10.0  # robust z
-HUGE, FEWEST_OTHERS = 2.0, 8  # in ranges of all other scores on the dataset; fewest scores for which a range is meaningful
+HUGE, FEWEST_OTHERS = 2.0, 8  # in ranges of all other scores on the data set; fewest scores for which a range is meaningful
 CORRELATED = 0.7
 OF_DATASETS = ("IN_DISTRIBUTION", "DEPENDENT_BLOCKS", "FEW_BLOCKS")
 
@@ -37,7 +37,7 @@ def audit(
     sources: Iterable[Mapping] = (),
 ) -> list[dict]:
     """All findings. `last`: scores as `selected`, but means of the last epochs; `table`: printed algorithm, dataset, mean, std;
-    `training_data`: the datasets each algorithm was trained on; `families`: dataset -> its family; `sizes`: dataset -> number of
+    `training_data`: the data sets each algorithm was trained on; `families`: dataset -> its family; `sizes`: dataset -> number of
     images; `sources`: from workdirs.read.
     """
     findings = [*scales.impossible(frame), *scales.mixed(selected), *provenance.mixed_training_data(selected, sources)]
@@ -52,12 +52,12 @@ def audit(
 
 
 def of_datasets(selected: pd.DataFrame, training_data: Mapping[str, Iterable[str]], families: Mapping[str, str]) -> list[dict]:
-    """The findings about the datasets compared: OF_DATASETS."""
+    """The findings about the data sets compared: OF_DATASETS."""
     return [*in_distribution(selected, training_data), *dependent_blocks(selected, families), *few_blocks(selected, families)]
 
 
 def duplicate_runs(selected: pd.DataFrame) -> list[dict]:
-    """DUPLICATE_RUN: runs, of one or several algorithms, with equal scores on all datasets, three or more."""
+    """DUPLICATE_RUN: runs, of one or several algorithms, with equal scores on all data sets, three or more."""
     seen: dict[tuple, list[tuple]] = {}
     for name, scores in printed_tables.grid(selected).round(ranks.DECIMALS).iterrows():
         if scores.notna().sum() >= FEWEST_DATASETS:
@@ -65,7 +65,7 @@ def duplicate_runs(selected: pd.DataFrame) -> list[dict]:
     return [
         {
             "code": "DUPLICATE_RUN",
-            "text": "equal scores on all datasets: " + ", ".join(f"{algorithm} run {run}" for algorithm, run in runs),
+            "text": "equal scores on all data sets: " + ", ".join(f"{algorithm} run {run}" for algorithm, run in runs),
             "runs": _runs(runs),
         }
         for runs in seen.values()
@@ -74,12 +74,12 @@ def duplicate_runs(selected: pd.DataFrame) -> list[dict]:
 
 
 def outlier_runs(selected: pd.DataFrame) -> list[dict]:
-    """OUTLIER_RUN: a run with robust z = 0.6745 |x - median| / MAD > 10 on some dataset that is also at least twice as near to another
-    algorithm, or further from its median there than twice the range of all other scores on the dataset, 8 or more.
+    """OUTLIER_RUN: a run with robust z = 0.6745 |x - median| / MAD > 10 on some data set that is also at least twice as near to another
+    algorithm, or further from its median there than twice the range of all other scores on the data set, 8 or more.
 
     Median and MAD are over the runs of its algorithm (with two runs neither is an outlier); the MAD is at least the smallest step
-    between two scores on the dataset. The nearest algorithm has the smallest root mean square distance between its medians and the run,
-    in units of the median MAD of the algorithms; "twice as near" compares the medians of these distances over datasets. z alone is not
+    between two scores on the data set. The nearest algorithm has the smallest root mean square distance between its medians and the run,
+    in units of the median MAD of the algorithms; "twice as near" compares the medians of these distances over data sets. z alone is not
     enough: with few runs the MAD is often tiny.
     """
     scores = printed_tables.grid(selected)
@@ -108,7 +108,7 @@ def outlier_runs(selected: pd.DataFrame) -> list[dict]:
 
 
 def run_counts(selected: pd.DataFrame) -> list[dict]:
-    """UNEQUAL_RUNS: algorithms with different numbers of runs. MISSING: runs without a score on a dataset that other runs have."""
+    """UNEQUAL_RUNS: algorithms with different numbers of runs. MISSING: runs without a score on a data set that other runs have."""
     counts = selected.groupby("algorithm", sort=False)["run"].nunique().to_dict()
     findings = []
     if len(set(counts.values())) > 1:
@@ -174,7 +174,7 @@ def validation_is_test(frame: pd.DataFrame) -> list[dict]:
 
 
 def selected_on_test(best: pd.DataFrame, last: pd.DataFrame) -> list[dict]:
-    """VAL_IS_TEST from scores alone: datasets on which the selected epochs exceed the mean of the last ones by more than one std.
+    """VAL_IS_TEST from scores alone: data sets on which the selected epochs exceed the mean of the last ones by more than one std.
 
     std (ddof 1) is that of the excess over runs. On images that were not used for selection the excess is small. `best`, `last`:
     scores of the same runs by best_val and by last_n.
@@ -190,7 +190,7 @@ def selected_on_test(best: pd.DataFrame, last: pd.DataFrame) -> list[dict]:
 
 
 def in_distribution(selected: pd.DataFrame, training_data: Mapping[str, Iterable[str]]) -> list[dict]:
-    """IN_DISTRIBUTION: datasets that some of the algorithms were trained on, one finding for each."""
+    """IN_DISTRIBUTION: data sets that some of the algorithms were trained on, one finding for each."""
     findings = []
     for dataset, rows in selected.groupby("dataset", sort=False):
         trained = [name for name in rows["algorithm"].unique() if dataset in training_data.get(name, ())]
@@ -201,9 +201,9 @@ def in_distribution(selected: pd.DataFrame, training_data: Mapping[str, Iterable
 
 
 def dependent_blocks(selected: pd.DataFrame, families: Mapping[str, str]) -> list[dict]:
-    """DEPENDENT_BLOCKS: datasets of one family, and pairs whose scores over algorithms, five or more, have a Spearman correlation > 0.7.
+    """DEPENDENT_BLOCKS: data sets of one family, and pairs whose scores over algorithms, five or more, have a Spearman correlation > 0.7.
 
-    `effective` is the number of families. Correlation alone is no proof: datasets also agree where algorithms really differ.
+    `effective` is the number of families. Correlation alone is no proof: data sets also agree where algorithms really differ.
     """
     means = printed_tables.grid(selected).groupby("algorithm").mean().round(ranks.DECIMALS)
     datasets, findings = list(means.columns), []
@@ -214,7 +214,7 @@ def dependent_blocks(selected: pd.DataFrame, families: Mapping[str, str]) -> lis
     if shared:
         listed = "; ".join(f"{name}: {', '.join(group)}" for name, group in shared.items())
         counted = "1 family" if len(members) == 1 else f"{len(members)} families"
-        text = f"{len(datasets)} datasets form {counted} ({listed}), which are the blocks of the test"
+        text = f"{len(datasets)} data sets form {counted} ({listed}), which are the blocks of the test"
         findings.append({"code": "DEPENDENT_BLOCKS", "text": text, "families": shared, "effective": len(members)})
     if len(means) < FEWEST_ALGORITHMS:
         return findings
@@ -228,18 +228,18 @@ def dependent_blocks(selected: pd.DataFrame, families: Mapping[str, str]) -> lis
     if pairs:
         listed = names.first_few(f"{pair['dataset_i']} - {pair['dataset_j']} {pair['correlation']:.2f}" for pair in pairs)
         text = (
-            f"pairs of datasets rank the algorithms alike (Spearman > {CORRELATED:g}): {listed}. If they share images, they are one family"
+            f"pairs of data sets rank the algorithms alike (Spearman > {CORRELATED:g}): {listed}. If they share images, they are one family"
         )
         findings.append({"code": "DEPENDENT_BLOCKS", "text": text, "pairs": pairs})
     return findings
 
 
 def few_blocks(selected: pd.DataFrame, families: Mapping[str, str]) -> list[dict]:
-    """FEW_BLOCKS: fewer than 6 datasets, or families of datasets: no two-sided test of sign type can reach 0.05."""
+    """FEW_BLOCKS: fewer than 6 data sets, or families of data sets: no two-sided test of sign type can reach 0.05."""
     blocks = len({families.get(dataset, dataset) for dataset in selected["dataset"].unique()})
     if blocks >= ranks.FEW_BLOCKS:
         return []
-    one, many = ("family of datasets", "families of datasets") if families else ("dataset", "datasets")
+    one, many = ("family of data sets", "families of data sets") if families else ("data set", "data sets")
     text = f"only {blocks} {one if blocks == 1 else many}: approximate p-values are rough, use exact ones"
     return [{"code": "FEW_BLOCKS", "text": text, "blocks": blocks}]
 

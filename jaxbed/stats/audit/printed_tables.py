@@ -100,12 +100,12 @@ def smallest_denominator(values: Iterable[float], decimals: int, scale: float = 
 
 
 def grid(selected: pd.DataFrame) -> pd.DataFrame:
-    """(algorithm, run) x dataset, datasets in the order of their first appearance; NaN where there is no score."""
+    """(algorithm, run) x data set, data sets in order of first appearance; NaN where there is no score."""
     return selected.pivot(index=["algorithm", "run"], columns="dataset", values="value")[selected["dataset"].unique()]
 
 
 def nearest(scores: pd.Series, centres: pd.DataFrame, unit: pd.Series) -> str:
-    """The row of `centres` with the smallest root mean square distance to `scores` over datasets, each in its `unit`."""
+    """The row of `centres` with the smallest root mean square distance to `scores` over data sets, each in its `unit`."""
     return (((centres - scores) / unit) ** 2).mean(axis=1).idxmin()
 
 

@@ -13,7 +13,7 @@ NOT_TRAINING = ("cue", "decision", "zoom", "unreadable", "counts", "held_out_of_
 
 
 def mixed_training_data(selected: pd.DataFrame, sources: Iterable[Mapping]) -> list[dict]:
-    """MIXED_TRAINING_DATA: runs compared on a dataset that were trained on different data, one finding for each fact that differs.
+    """MIXED_TRAINING_DATA: runs compared on a data set that were trained on different data, one finding for each fact that differs.
 
     `sources` as workdirs.read returns them; nothing is known of other runs. If the names of the data differ, only these are compared.
     """
@@ -37,7 +37,7 @@ def mixed_training_data(selected: pd.DataFrame, sources: Iterable[Mapping]) -> l
 
 
 def mixed_test_images(selected: pd.DataFrame, sources: Iterable[Mapping]) -> list[dict]:
-    """MIXED_TEST_IMAGES: datasets on which the runs of two workdirs were tested on different images, labels or biases."""
+    """MIXED_TEST_IMAGES: data sets on which the runs of two workdirs were tested on different images, labels or biases."""
     known = {(*run, name): facts.get("images") for source in sources for run in source["runs"] for name, facts in source["sets"].items()}
     findings = []
     for dataset, rows in selected.groupby("dataset", sort=False):

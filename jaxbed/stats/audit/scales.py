@@ -46,8 +46,8 @@ def _named(row: Any) -> str:
 
 
 def mixed(selected: pd.DataFrame) -> list[dict]:
-    """MIXED_SCALES: fractions next to percentages. All scores of some runs, or all on some datasets, are at most 1, and others are not; or
-    single scores are, while the median of the dataset is above 10. Zeros are the same on both scales.
+    """MIXED_SCALES: fractions next to percentages. All scores of some runs, or all on some data sets, are at most 1, and others are not; or
+    single scores are, while the median of the data set is above 10. Zeros are the same on both scales.
     """
     selected = selected[selected["value"] != 0]
     small = selected.groupby(RUN, sort=False)["value"].max() <= 1
@@ -65,7 +65,7 @@ def _fractions_among_percent(selected: pd.DataFrame) -> list[dict]:
     texts = []
     if low and not small.all():
         texts.append(
-            f"all scores on {names.first_few(low)} are at most 1, those on other datasets are not: the rope has a different meaning there"
+            f"all scores on {names.first_few(low)} are at most 1, those on other data sets are not: the rope has a different meaning there"
         )
     if len(stray):
         texts.append(

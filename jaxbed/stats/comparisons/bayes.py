@@ -1,6 +1,6 @@
-"""How likely is it that A beats B on another dataset? Bayesian signed-rank test with a region of practical equivalence.
+"""How likely is it that A beats B on another data set? Bayesian signed-rank test with a region of practical equivalence.
 
-A matrix is algorithms x datasets, higher is better. `rope` is a difference that does not matter, in the unit of the scores: one point is
+A matrix is algorithms x data sets, higher is better. `rope` is a difference that does not matter, in the unit of the scores: one point is
 1.0 in percent and 0.01 in fractions. Differences are rounded to 1e-12, so that .80 - .78 and .62 - .60 are equal.
 
 Sources: Benavoli et al., "A Bayesian Wilcoxon signed-rank test based on the Dirichlet process", ICML 2014, and "Time for a change",
@@ -18,12 +18,12 @@ from jaxbed.stats.comparisons import ranks
 DECIMALS = 12
 PRIOR_STRENGTH = 0.5  # weight of a pseudo-observation of difference 0
 DRAWS, FEWEST_DRAWS = 50_000, 5000
-WORK = 20_000_000_000  # most multiplications, some seconds: fewer draws for many algorithms and datasets
+WORK = 20_000_000_000  # most multiplications, some seconds: fewer draws for many algorithms and data sets
 CHUNK = 1_000_000  # most products of two weights in memory
 
 
 def signed_rank(matrix: pd.DataFrame, rope: float, draws: int | None = None, seed: int = 0) -> pd.DataFrame:
-    """Every pair once: the probabilities of "i better", "equal within rope" and "j better" given the datasets.
+    """Every pair once: the probabilities of "i better", "equal within rope" and "j better" given the data sets.
 
     With d_0 = 0 (weight 0.5) and the m differences d = i - j (weight 1 each) as atoms, w ~ Dirichlet(weights),
 
@@ -60,7 +60,7 @@ def signed_rank(matrix: pd.DataFrame, rope: float, draws: int | None = None, see
 
 
 def most_draws(n: int, m: int) -> int:
-    """DRAWS, or fewer where these would take more than WORK multiplications for n algorithms on m datasets."""
+    """DRAWS, or fewer where these would take more than WORK multiplications for n algorithms on m data sets."""
     return min(DRAWS, max(FEWEST_DRAWS, WORK // (3 * math.comb(n, 2) * math.comb(m + 2, 2))))
 
 

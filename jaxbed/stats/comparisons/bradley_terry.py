@@ -1,6 +1,6 @@
-"""How likely is i to beat j on a new dataset, if every algorithm has one ability? Bradley-Terry, by maximum likelihood and Bayes.
+"""How likely is i to beat j on a new data set, if every algorithm has one ability? Bradley-Terry, by maximum likelihood and Bayes.
 
-Only wins count, not their margins. P(i beats j) = 1 / (1 + exp(b_j - b_i)), b log-abilities. A matrix is algorithms x datasets,
+Only wins count, not their margins. P(i beats j) = 1 / (1 + exp(b_j - b_i)), b log-abilities. A matrix is algorithms x data sets,
 higher is better.
 
 Sources: Bradley and Terry 1952; Hunter, "MM algorithms for generalized Bradley-Terry models", 2004; Wainer, "A Bayesian Bradley-Terry
@@ -35,10 +35,10 @@ class Posterior(NamedTuple):
 
 
 def wins(matrix: pd.DataFrame, rope: float = 0.0, std: pd.DataFrame | None = None) -> pd.DataFrame:
-    """[n, n]: the number of datasets on which the row beats the column; a tie counts half for both. Diagonal 0.
+    """[n, n]: the number of data sets on which the row beats the column; a tie counts half for both. Diagonal 0.
 
     A tie is a difference of at most `rope`, in the unit of the scores. With `std` of the runs, as `matrix` and NaN for a single run, the
-    region is local: at most 0.4 sqrt((std_i² + std_j²) / 2) on that dataset (Cohen's d of 0.4), and `rope` only where one is NaN.
+    region is local: at most 0.4 sqrt((std_i² + std_j²) / 2) on that data set (Cohen's d of 0.4), and `rope` only where one is NaN.
     Raises ValueError for a negative rope, and what `ranks.rank` raises.
     """
     return pd.DataFrame(_wins(matrix, rope, std).sum(axis=0), index=matrix.index, columns=matrix.index)
@@ -61,9 +61,9 @@ def win_probabilities(
     level: float = 0.95,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Every pair once: p, the probability by maximum likelihood that i beats j on a new dataset, and an interval p_low, p_high.
+    """Every pair once: p, the probability by maximum likelihood that i beats j on a new data set, and an interval p_low, p_high.
 
-    The interval contains the middle `level` of `draws` resamples of the datasets. Ties and errors as in `wins`.
+    The interval contains the middle `level` of `draws` resamples of the data sets. Ties and errors as in `wins`.
     """
     in_order = matrix[sorted(matrix.columns, key=str)]  # the same draws whatever the order of columns
     by_dataset = _wins(in_order, rope, std)
@@ -81,8 +81,8 @@ def posterior(wins: pd.DataFrame, chains: int = 128, warm_up: int = 60, length: 
 
         sigma ~ LogNormal(0, 0.5), b_i ~ Normal(0, sigma), wins_ij ~ Binomial(games_ij, 1 / (1 + exp(b_j - b_i)))
 
-    Half wins are rounded up, as Wainer spreads ties: with m datasets and an odd number of ties a pair has m + 1 games, else m.
-    All comparisons are treated as independent, although n scores on a dataset make n (n-1) / 2 of them. If the algorithms are alike, the
+    Half wins are rounded up, as Wainer spreads ties: with m data sets and an odd number of ties a pair has m + 1 games, else m.
+    All comparisons are treated as independent, although n scores on a data set make n (n-1) / 2 of them. If the algorithms are alike, the
     difference of two rank sums has variance m n (n+1) / 6, but m n / 2 in the model: its intervals are `too_narrow` by the root of that
     ratio. The predictive check does not detect this; the resamples of `win_probabilities` are not affected.
     """
@@ -99,7 +99,7 @@ def posterior(wins: pd.DataFrame, chains: int = 128, warm_up: int = 60, length: 
 
 
 def pairs(posterior: Posterior) -> pd.DataFrame:
-    """Every pair once, of P, the probability that i beats j on a new dataset: its posterior mean p and 95 % interval low, high;
+    """Every pair once, of P, the probability that i beats j on a new data set: its posterior mean p and 95 % interval low, high;
 
     p_better      probability that i has the higher ability, P > 0.5
     p_equivalent  probability that 0.45 < P < 0.55

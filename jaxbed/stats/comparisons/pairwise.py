@@ -1,4 +1,4 @@
-"""Which pairs of algorithms differ over datasets, by how much, and in which direction? All pairs, or all against a baseline.
+"""Which pairs of algorithms differ over data sets, by how much, and in which direction? All pairs, or all against a baseline.
 
 Tests that need no resampling, each with Holm's adjustment over the whole family. The tables TESTS and EFFECTS list them: a statistic
 that is added there appears in pairs.csv, tests.csv, columns.csv and the report.
@@ -10,10 +10,10 @@ z         (R_i - R_j) / sqrt(n (n+1) / (6 m)) of mean ranks, normal. All pairs: 
 conover   t of the rank sums with the residual variance of the ranks, (n-1)(m-1) d.o.f. Liberal after a strong overall result. With perfect
           agreement no variance is left and p is 0, too small, as that of Friedman's F.
 wilcoxon  signed ranks of the differences of scores, exact with ties. Datasets without a difference are dropped, or kept while ranking
-          (pratt), as a check. It takes differences on different datasets for comparable; the sign test does not.
+          (pratt), as a check. It takes differences on different data sets for comparable; the sign test does not.
 sign      number of wins against number of losses, exact.
 
-z and conover depend on which other algorithms are compared; wilcoxon and sign do not, but cannot give a small p on few datasets
+z and conover depend on which other algorithms are compared; wilcoxon and sign do not, but cannot give a small p on few data sets
 (permutation.smallest_p).
 
 Sources: Demšar, JMLR 2006; García and Herrera, JMLR 2008; Conover, Practical Nonparametric Statistics, 1999; Pratt 1959; Holm 1979.
@@ -35,7 +35,7 @@ DIFFERENCE_DECIMALS = 12  # .80 - .78 and .62 - .60 must tie
 
 
 class Comparisons(NamedTuple):
-    """What the statistics of pairs (i, j) are computed from: n algorithms on m datasets."""
+    """What the statistics of pairs (i, j) are computed from: n algorithms on m data sets."""
 
     doubled_ranks: np.ndarray  # [n, m] whole numbers: equal differences get equal p
     i: np.ndarray  # [pairs] rows of the first algorithms
@@ -130,7 +130,6 @@ def _chances(sizes: tuple[int, ...]) -> np.ndarray:
 
 
 def _doubled_signed_ranks(differences: Sequence[float], pratt: bool) -> np.ndarray:
-
     d = np.round(np.asarray(differences, dtype=float), DIFFERENCE_DECIMALS)
     d = d if pratt else d[d != 0]
     signed = np.sign(d) * 2 * stats.rankdata(np.abs(d))
@@ -184,17 +183,17 @@ def pairs(matrix: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     algorithm_i, algorithm_j, mean_rank_i, mean_rank_j
     rank_difference   of mean ranks; negative = i better
     hodges_lehmann    median of the means of any two differences, in units of the scores; positive = i better
-    hodges_lehmann_low, hodges_lehmann_high   its `shift_interval`, 95 %; NaN with fewer than 6 datasets
+    hodges_lehmann_low, hodges_lehmann_high   its `shift_interval`, 95 %; NaN with fewer than 6 data sets
     NAME              for each of EFFECTS
-    wins_i, ties, wins_j  numbers of datasets
+    wins_i, ties, wins_j  numbers of data sets
     p_NAME, p_NAME_holm   for each of TESTS
 
-    Raises what ranks.rank raises, and ValueError for fewer than two datasets or an unknown baseline.
+    Raises what ranks.rank raises, and ValueError for fewer than two data sets or an unknown baseline.
     """
     doubled = np.rint(2 * ranks.rank(matrix).to_numpy()).astype(int)
     m = matrix.shape[1]
     if m < 2:
-        raise ValueError("one dataset is one block, and no pair can be tested over datasets; add datasets")
+        raise ValueError("one data set is one block, and no pair can be tested over data sets; add data sets")
     i, j = np.transpose(family(matrix.index, baseline))
     values = matrix.to_numpy(dtype=float).round(ranks.DECIMALS)
     compared = Comparisons(doubled, i, j, values[i] - values[j])

@@ -1,10 +1,10 @@
-"""Would the algorithms differ on these datasets with other runs? Runs are random, datasets fixed: nothing follows for new datasets.
+"""Would the algorithms differ on these data sets with other runs? Runs are random, data sets fixed: nothing follows for new data sets.
 
-Input: `selected`, one row for each algorithm, run and dataset with a `value`, higher is better, from rules.apply for one metric.
-n algorithms on a dataset, N runs of all of them. Rank 1 is the best run.
+Input: `selected`, one row for each algorithm, run and data set with a `value`, higher is better, from rules.apply for one metric.
+n algorithms on a data set, N runs of all of them. Rank 1 is the best run.
 
 Runs of different algorithms must be independent. If run k of all algorithms starts from the same seed or weights, the runs are paired:
-they are then blocks, which is valid within one dataset only.
+they are then blocks, which is valid within one data set only.
 
 Few runs cannot give a small p: for two algorithms with 3 runs p is never below 0.1, although chi2 gives 0.0495. Use p, not p_chi2.
 
@@ -21,14 +21,14 @@ from jaxbed.stats.comparisons import pairwise, permutation, ranks, run_permutati
 
 
 def test(selected: pd.DataFrame, *, paired: bool = False, draws: int = permutation.DRAWS, seed: int = 0) -> pd.DataFrame:
-    """One row per dataset: do the algorithms differ? Kruskal-Wallis; paired: Friedman with runs as blocks.
+    """One row per data set: do the algorithms differ? Kruskal-Wallis; paired: Friedman with runs as blocks.
 
     dataset, test, n_algorithms, n_runs (N; paired: runs of each), statistic (H, chi2; tie-corrected), degrees_of_freedom, p_chi2,
     tie_correction (1 without ties), epsilon_squared H / (N-1) and eta_squared_h (H-n+1) / (N-n), or paired kendall_w,
     p  by permutation, exact up to run_permutations.EXACT (paired: as permutation.test), else (hits + 1) / (draws + 1),
-    method, draws, standard_error of p, p_least (permutation.p_value), p_holm over the datasets.
+    method, draws, standard_error of p, p_least (permutation.p_value), p_holm over the data sets.
 
-    All values equal: statistic NaN, p = 1. Raises ValueError for a repeated run, a dataset with one algorithm and, if paired, a run that
+    All values equal: statistic NaN, p = 1. Raises ValueError for a repeated run, a data set with one algorithm and, if paired, a run that
     an algorithm lacks.
     """
     datasets = list(_datasets(selected))
@@ -47,10 +47,10 @@ def kruskal_p(h: float, degrees_of_freedom: int) -> float:
 
 
 def dunn(selected: pd.DataFrame) -> pd.DataFrame:
-    """One row per dataset and pair: dataset, algorithm_i, algorithm_j, mean_rank_i, mean_rank_j (of runs), p, p_holm, p_holm_all.
+    """One row per data set and pair: dataset, algorithm_i, algorithm_j, mean_rank_i, mean_rank_j (of runs), p, p_holm, p_holm_all.
 
     z = (R_i - R_j) / sqrt(V (1/r_i + 1/r_j)), r runs, V variance of all N ranks, which includes the tie correction; normal, rough for few
-    runs. p_holm is adjusted over the pairs of the dataset, p_holm_all over all rows. Raises ValueError as `test`.
+    runs. p_holm is adjusted over the pairs of the data set, p_holm_all over all rows. Raises ValueError as `test`.
     """
     frames = []
     for dataset, rows in _datasets(selected):
@@ -66,16 +66,16 @@ def dunn(selected: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairs(selected: pd.DataFrame, baseline: str | None = None, *, draws: int = permutation.DRAWS, seed: int = 0) -> pd.DataFrame:
-    """One row per pair, or per algorithm i against the baseline j, over all datasets at once; differences are i - j, positive = i better.
+    """One row per pair, or per algorithm i against the baseline j, over all data sets at once; differences are i - j, positive = i better.
 
-    difference    mean over datasets of (mean_i - mean_j) / s, s the std (ddof 1) over the runs of both algorithms on that dataset; 0 where
+    difference    mean over data sets of (mean_i - mean_j) / s, s the std (ddof 1) over the runs of both algorithms on it; 0 where
                   s = 0. Has no unit. s grows with the difference: even one far larger than the std of runs gives about 2 at most
-    cliffs_delta, a12   of `improvement`, averaged over datasets
-    p             P(|difference| >= observed) if the runs of both are reassigned at random, each with its values on all datasets as one
+    cliffs_delta, a12   of `improvement`, averaged over data sets
+    p             P(|difference| >= observed) if the runs of both are reassigned at random, each with its values on all data sets as one
                   model; exact up to run_permutations.EXACT, else (hits + 1) / (draws + 1); method, draws, standard_error, p_least;
                   p_holm over the rows
 
-    Raises ValueError for a repeated run, a run without a value on some dataset, and an unknown baseline.
+    Raises ValueError for a repeated run, a run without a value on some data set, and an unknown baseline.
     """
     table = _runs_by_datasets(selected)
     names = table.index.unique()
@@ -96,10 +96,10 @@ def pairs(selected: pd.DataFrame, baseline: str | None = None, *, draws: int = p
 
 
 def improvement(selected: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
-    """One row per dataset and pair, or per dataset and algorithm i against the baseline j: how often does a run of i beat a run of j?
+    """One row per data set and pair, or per data set and algorithm i against the baseline j: how often does a run of i beat a run of j?
 
     dataset, algorithm_i, algorithm_j, cliffs_delta = P(i > j) - P(i < j), a12 = (cliffs_delta + 1) / 2, the probability of improvement,
-    ties counted half. Average over datasets; never pool runs of several datasets, whose scales differ. Raises ValueError as `test`.
+    ties counted half. Average over data sets; never pool runs of several data sets, whose scales differ. Raises ValueError as `test`.
     """
     effects = []
     for dataset, rows in _datasets(selected):
@@ -126,7 +126,6 @@ def intervals(selected: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
 
 
 def _kruskal(rows: pd.DataFrame) -> tuple[dict, run_permutations.Question]:
-
     ranked = _ranks_by_algorithm(rows).sort_index()
     sizes, n = np.sort(ranked["size"].to_numpy()), len(ranked)
     total, variance = int(sizes.sum()), float(ranked["variance"].iloc[0])
@@ -153,7 +152,6 @@ def _kruskal(rows: pd.DataFrame) -> tuple[dict, run_permutations.Question]:
 
 
 def _friedman(rows: pd.DataFrame, draws: int, seed: int) -> dict:
-
     matrix = rows.pivot(index="algorithm", columns="run", values="value")
     lost = np.argwhere(matrix.isna().to_numpy())
     if len(lost):
@@ -202,21 +200,21 @@ def _ranks_by_algorithm(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _runs_by_datasets(selected: pd.DataFrame) -> pd.DataFrame:
-    """Rounded values, runs of all algorithms x datasets, indexed by algorithm in order of appearance."""
+    """Rounded values, runs of all algorithms x data sets, indexed by algorithm in order of appearance."""
     _refuse_repeats(selected)
     table = selected.pivot(index=["algorithm", "run"], columns="dataset", values="value").round(ranks.DECIMALS)
     lost = table[table.isna().any(axis=1)]
     if len(lost):
         (algorithm, run), row = lost.index[0], lost.iloc[0]
         raise ValueError(
-            f"{algorithm!r} run {run} has no value on {row.index[row.isna()][0]!r}, but runs are compared on all datasets; "
-            "leave out that dataset or that run"
+            f"{algorithm!r} run {run} has no value on {row.index[row.isna()][0]!r}, but runs are compared on all data sets; "
+            "leave out that data set or that run"
         )
     return table.droplevel("run").loc[selected["algorithm"].unique()]
 
 
 def _datasets(selected: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each dataset with its rows, at least two algorithms, always in the same order: a pair must not be reversed on some dataset."""
+    """Each data set with its rows, at least two algorithms, always in the same order: a pair must not be reversed on some data set."""
     _refuse_repeats(selected)
     position = {name: index for index, name in enumerate(selected["algorithm"].unique())}
     ordered = selected.sort_values("algorithm", key=lambda names: names.map(position), kind="stable")
@@ -225,7 +223,7 @@ def _datasets(selected: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         names = rows["algorithm"].unique()
         if len(names) < 2:
             raise ValueError(
-                f"{names[0]!r} is the only algorithm on {dataset!r}; leave out the dataset, or add scores of another algorithm"
+                f"{names[0]!r} is the only algorithm on {dataset!r}; leave out the data set, or add scores of another algorithm"
             )
         yield dataset, rows
 

@@ -1,11 +1,11 @@
-"""Permutation tests over datasets: would the algorithms differ on another dataset of this kind? The p-values need no large sample.
+"""Permutation tests over data sets: would the algorithms differ on another data set of this kind? The p-values need no large sample.
 
-If the algorithms were alike, every order of the ranks within a dataset would be equally likely, ties kept. The rank sums of all such
+If the algorithms were alike, every order of the ranks within a data set would be equally likely, ties kept. The rank sums of all such
 orders, or of random ones, give three kinds of p-values in one pass: Friedman's; one for each pair; one for each algorithm against a
 baseline. The last two are adjusted for all comparisons by the distribution of the largest difference (single step). They depend on which
 algorithms are compared, and control the family-wise error if no algorithm differs from another.
 
-Datasets made from the same images are not independent evidence. Given their families, the algorithms are permuted once for all datasets
+Datasets made from the same images are not independent evidence. Given their families, the algorithms are permuted once for all data sets
 of a family: their ranks are added up, and the sum is one block.
 
 Sources: Friedman 1937; Eisinga et al., "Exact p-values for pairwise comparison of Friedman rank sums", BMC Bioinformatics 2017 (without
@@ -36,7 +36,7 @@ class Permutation(NamedTuple):
     standard_error: float  # of p
     p_least: float  # no p of these is below; 0 where exact
     seed: int | None
-    blocks: int  # datasets, or families of datasets
+    blocks: int  # data sets, or families of data sets
     pairs: pd.DataFrame  # [n, n], diagonal 1
     baseline: pd.Series | None  # [n - 1]
 
@@ -55,8 +55,8 @@ def test(
     p = P(sum of R² >= observed); pairs[i, j] = P(max |R_k - R_l| >= |R_i - R_j| observed);
     baseline[i] = P(max |R_k - R_baseline| >= |R_i - R_baseline| observed). By Monte Carlo (hits + 1) / (draws + 1).
 
-    `families`: dataset -> family. One block gives p = 1. If all datasets agree, Monte Carlo cannot go below 1 / (draws + 1), but
-    p_exact of ranks.friedman is known. Raises what ranks.rank raises, and ValueError for an unknown baseline or a dataset without a
+    `families`: dataset -> family. One block gives p = 1. If all data sets agree, Monte Carlo cannot go below 1 / (draws + 1), but
+    p_exact of ranks.friedman is known. Raises what ranks.rank raises, and ValueError for an unknown baseline or a data set without a
     family.
     """
     if baseline is not None and baseline not in matrix.index:
@@ -93,7 +93,7 @@ def test(
 
 
 def smallest_p(n: int, m: int) -> dict[str, float]:
-    """The smallest p that each test can give for n algorithms on m datasets without ties. If it is above alpha, the test cannot reject.
+    """The smallest p that each test can give for n algorithms on m data sets without ties. If it is above alpha, the test cannot reject.
 
     By Monte Carlo no p is below 1 / (draws + 1) either. Sign tests have the same smallest p as Wilcoxon's.
     """
@@ -144,7 +144,7 @@ def _blocks(matrix: pd.DataFrame, families: Mapping[str, str] | None) -> np.ndar
     lost = [name for name in matrix.columns if name not in families]
     if lost:
         raise ValueError(
-            f"no family is given for {', '.join(map(str, lost))}; name one for each dataset, or the dataset's own name if it stands alone"
+            f"no family is given for {', '.join(map(str, lost))}; name one for each data set, or the data set's own name if it stands alone"
         )
     return doubled.groupby([families[name] for name in matrix.columns]).sum().to_numpy()
 

@@ -2,7 +2,7 @@
 
 Its tests are Friedman's F with the d.o.f. that match the moments of W (the paper states others), and Nemenyi's p interpolated from tables
 that end at 0.001 and 0.9 and are wrong by up to 0.03 between 0.1 and 0.9. Its Table 2 shows the std over runs; the "±" of its Table 3 is
-a different quantity, the std over all epochs of all runs. Blocks are datasets, cells are means over runs.
+a different quantity, the std over all epochs of all runs. Blocks are data sets, cells are means over runs.
 
 Source: Kalischek et al., "BiasBed: rigorous texture bias evaluation", tables 2-5; its released code (pingouin, scikit-posthocs).
 """

@@ -1,10 +1,10 @@
-"""Rank tests over datasets: would the algorithms differ on another dataset of this kind?
+"""Rank tests over data sets: would the algorithms differ on another data set of this kind?
 
 A matrix is a DataFrame, algorithms in rows, datasets in columns, one mean over runs in each cell, higher is better. n algorithms,
-m datasets. Rank 1 is best; equal values (after rounding to 1e-9) share the average of their ranks.
+m data sets. Rank 1 is best; equal values (after rounding to 1e-9) share the average of their ranks.
 
-Blocks are datasets, never runs. With BiasBed's own spread, Friedman on 70 runs as blocks rejects a true null in 98 % of cases instead
-of 5 %: runs of one algorithm on one dataset share the interaction of the two. So a dataset may appear only once.
+Blocks are data sets, never runs. With BiasBed's own spread, Friedman on 70 runs as blocks rejects a true null in 98 % of cases instead
+of 5 %: runs of one algorithm on one data set share the interaction of the two. So a data set may appear only once.
 
 Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Quade 1979, as in Conover, "Practical nonparametric statistics", 1999;
 Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006 (BiasBed's equation 6 has n and m swapped in the
@@ -22,31 +22,31 @@ FEW_BLOCKS = 6  # with fewer, no two-sided test of sign type can reach 0.05, and
 
 
 def rank(matrix: pd.DataFrame) -> pd.DataFrame:
-    """Ranks within each dataset, [n, m], 1 = best, ties averaged.
+    """Ranks within each data set, [n, m], 1 = best, ties averaged.
 
-    Raises ValueError for fewer than two algorithms, no dataset, a repeated name, or a cell that is missing or not finite.
+    Raises ValueError for fewer than two algorithms, no data set, a repeated name, or a cell that is missing or not finite.
     """
     for axis, names in (("algorithm", matrix.index), ("dataset", matrix.columns)):
         if not names.is_unique:
             twice = names[names.duplicated()][0]
             raise ValueError(
-                f"{axis} {twice!r} appears twice; blocks are datasets, never runs, which share what is specific to a dataset: average the "
-                "runs first, one column for each dataset, or use --question these-datasets (RUNS_AS_BLOCKS)"
+                f"{axis} {twice!r} appears twice; blocks are data sets, never runs, which share what is specific to a data set: average "
+                "the runs first, one column for each data set, or use --question these-datasets (RUNS_AS_BLOCKS)"
             )
     if matrix.shape[0] < 2 or matrix.shape[1] < 1:
-        raise ValueError(f"rank tests compare at least 2 algorithms on at least 1 dataset, got {matrix.shape[0]} x {matrix.shape[1]}")
+        raise ValueError(f"rank tests compare at least 2 algorithms on at least 1 data set, got {matrix.shape[0]} x {matrix.shape[1]}")
     values = matrix.to_numpy(dtype=float)
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
         raise ValueError(
             f"{matrix.index[row]!r} on {matrix.columns[column]!r} is {values[row, column]}; rank tests need every cell. "
-            "Measure it, or leave out that dataset or that algorithm"
+            "Measure it, or leave out that data set or that algorithm"
         )
     return matrix.astype(float).round(DECIMALS).rank(axis=0, ascending=False, method="average")
 
 
 def mean_ranks(matrix: pd.DataFrame) -> pd.Series:
-    """Mean over datasets of the rank of each algorithm; 1 = best everywhere."""
+    """Mean over data sets of the rank of each algorithm; 1 = best everywhere."""
     return rank(matrix).mean(axis=1).rename("mean_rank")
 
 
@@ -54,12 +54,12 @@ def friedman(matrix: pd.DataFrame) -> dict:
     """Do the algorithms differ at all? Tie-corrected Friedman test and its F form.
 
     W  = S / S_max, S = spread of the rank sums around their mean, S_max = m times the spread of all ranks given their ties
-    chi2 = m (n-1) W, with n-1 degrees of freedom; too large a p for few datasets
+    chi2 = m (n-1) W, with n-1 degrees of freedom; too large a p for few data sets
     F  = (m-1) W / (1-W), equal to Iman and Davenport's (m-1) chi2 / (m (n-1) - chi2) and to a two-way analysis of variance on the ranks.
          Two p-values: with the d.o.f. that match the moments of W, n-1-2/m and (m-1) times that, the closest to the exact p and what
          pingouin and BiasBed use; and Iman-Davenport's n-1, (n-1)(m-1), a little too small.
 
-    p_exact, from all orders within the datasets, is given if it has a closed form and the others fail; else NaN.
+    p_exact, from all orders within the data sets, is given if it has a closed form and the others fail; else NaN.
 
     Degenerate: everything tied -> statistics NaN, p = 1. Perfect agreement -> F infinite, p = 0, which is too small; use p_exact,
     (n!)^(1-m) without ties. Two algorithms -> values as defined; p_exact is the sign test. One dataset -> no test, all NaN.
@@ -86,7 +86,6 @@ def friedman(matrix: pd.DataFrame) -> dict:
 
 
 def _statistics(spread: float, largest: float, tie_correction: float, n: int, m: int) -> dict:
-
     nan = float("nan")
     degrees = {"moment": (n - 1 - 2 / m, (m - 1) * (n - 1 - 2 / m)), "iman_davenport": (n - 1, (n - 1) * (m - 1))}
     if m == 1:
@@ -115,7 +114,7 @@ def _statistics(spread: float, largest: float, tie_correction: float, n: int, m:
 
 
 def _exact(ranks: pd.DataFrame, spread: float, largest: float) -> float:
-    """P of a spread of rank sums at least as large if every order within a dataset is equally likely; NaN if there is no closed form."""
+    """P of a spread of rank sums at least as large if every order within a data set is equally likely; NaN if there is no closed form."""
     n, m = ranks.shape
     if m == 1:
         return float("nan")
@@ -125,7 +124,7 @@ def _exact(ranks: pd.DataFrame, spread: float, largest: float) -> float:
         wins, losses = int((ranks.iloc[0] == 1).sum()), int((ranks.iloc[0] == 2).sum())
         return float(stats.binomtest(wins, wins + losses).pvalue)
     if spread == largest:
-        # all datasets have the same order and ties: each but the first must hit it, one of n! / (product of t!) arrangements
+        # all data sets have the same order and ties: each but the first must hit it, one of n! / (product of t!) arrangements
         ties = ranks.iloc[:, 0].value_counts()
         return math.exp((1 - m) * (math.lgamma(n + 1) - sum(math.lgamma(t + 1) for t in ties)))
     return float("nan")
@@ -134,9 +133,9 @@ def _exact(ranks: pd.DataFrame, spread: float, largest: float) -> float:
 def _warnings(result: dict, n: int, m: int) -> list[dict]:
     warnings: list[tuple[str, str]] = []
     if m == 1:
-        warnings.append(("ONE_BLOCK", "one dataset is one block: no rank test is possible; add datasets"))
+        warnings.append(("ONE_BLOCK", "one data set is one block: no rank test is possible; add data sets"))
     if result["tie_correction"] == 0:
-        warnings.append(("ALL_TIED", "all algorithms tie on all datasets: the statistic is undefined, p = 1"))
+        warnings.append(("ALL_TIED", "all algorithms tie on all data sets: the statistic is undefined, p = 1"))
     elif result["tie_correction"] < 0.95:
         warnings.append(
             ("TIES", f"many ties (correction {result['tie_correction']:.3f}); chi2 without correction is {result['chi2_uncorrected']:.4f}")
@@ -145,7 +144,7 @@ def _warnings(result: dict, n: int, m: int) -> list[dict]:
         warnings.append(
             (
                 "PERFECT_AGREEMENT",
-                f"all datasets rank the algorithms alike: F is infinite and its p of 0 too small; the exact p is {result['p_exact']:.3g}",
+                f"all data sets rank the algorithms alike: F is infinite and its p of 0 too small; the exact p is {result['p_exact']:.3g}",
             )
         )
     if n == 2 and m > 1:
@@ -156,13 +155,13 @@ def _warnings(result: dict, n: int, m: int) -> list[dict]:
 
 
 def quade(matrix: pd.DataFrame) -> dict:
-    """Do the algorithms differ at all, with more weight for datasets on which they differ more? Quade's test, F form.
+    """Do the algorithms differ at all, with more weight for data sets on which they differ more? Quade's test, F form.
 
-    Q = rank of a dataset by the range of its scores, 1 = smallest, R = rank within the dataset, S = Q (R - (n+1)/2):
+    Q = rank of a data set by the range of its scores, 1 = smallest, R = rank within the data set, S = Q (R - (n+1)/2):
 
-    F = (m-1) B / (A - B), A = sum of all S², B = sum over algorithms of (sum over datasets of S)² / m; n-1 and (n-1)(m-1) d.o.f.
+    F = (m-1) B / (A - B), A = sum of all S², B = sum over algorithms of (sum over data sets of S)² / m; n-1 and (n-1)(m-1) d.o.f.
 
-    Unlike Friedman's test it assumes that ranges on different datasets are comparable: a point means the same on each. For two
+    Unlike Friedman's test it assumes that ranges on different data sets are comparable: a point means the same on each. For two
     algorithms F is the square of a t form of Wilcoxon's test. Degenerate as `friedman`: everything tied -> F NaN, p = 1; A = B -> F
     infinite, p = 0; one dataset -> all NaN. Raises what `rank` raises.
     """
@@ -216,6 +215,5 @@ def _standard_error(n: int, m: int) -> float:
 
 def _tail(difference: float | np.ndarray, n: int, m: int) -> np.ndarray:
     """P(studentized range >= that of a difference of mean ranks)."""
-
     q = math.sqrt(2) * np.asarray(difference) / _standard_error(n, m)
     return np.clip(stats.studentized_range.sf(q, n, float("inf")), 0.0, 1.0)  # sf is 1 - cdf, which may leave [0, 1] by a rounding error

@@ -43,7 +43,6 @@ def p_values(questions: Sequence[Question], draws: int, seed: int) -> list[dict]
 
 
 def _all_hits(question: Question) -> float:
-
     if len(question.sizes) > 2:
         sums, weight = _every_division(question.values, question.sizes)
         return float(weight[question.reached(sums)].sum())
@@ -52,7 +51,6 @@ def _all_hits(question: Question) -> float:
 
 
 def _random_hits(questions: Sequence[Question], draws: int, seed: int) -> list[int]:
-
     hits = [0] * len(questions)
     for total in {len(question.values) for question in questions}:
         alike = [index for index, question in enumerate(questions) if len(question.values) == total]

@@ -1,4 +1,4 @@
-"""Do the algorithms differ, if scores are missing? Skillings-Mack on all cells, and Friedman on the complete datasets.
+"""Do the algorithms differ, if scores are missing? Skillings-Mack on all cells, and Friedman on the complete data sets.
 
 Nothing is imputed. If runs failed, the missing scores might have been low: neither test can account for that.
 
@@ -20,12 +20,12 @@ ARRANGEMENTS = 1_000_000  # most arrangements listed for the exact p
 def test(matrix: pd.DataFrame, *, draws: int = permutation.DRAWS, seed: int = 0) -> dict:
     """The test on a matrix with NaN where there is no score; equals Friedman's chi2 on a complete one without ties.
 
-    On a dataset with k of the n algorithms, A_j += sqrt(12 / (k+1)) (r_j - (k+1)/2) for those present, covariance S_jj += k-1, S_jl -= 1;
-    T = A' S⁻ A. p_chi2 is from chi2 with n-1 degrees of freedom; p from all orders of the ranks within the datasets (at most
-    ARRANGEMENTS) or from `draws` random ones: prefer it, chi2 is rough. A dataset with one algorithm is left out.
+    On a data set with k of the n algorithms, A_j += sqrt(12 / (k+1)) (r_j - (k+1)/2) for those present, covariance S_jj += k-1, S_jl -= 1;
+    T = A' S⁻ A. p_chi2 is from chi2 with n-1 degrees of freedom; p from all orders of the ranks within the data sets (at most
+    ARRANGEMENTS) or from `draws` random ones: prefer it, chi2 is rough. A data set with one algorithm is left out.
 
-    `listwise`: Friedman's test on the complete datasets, with its permutation p; None if no dataset is complete. Returns numbers by name.
-    Raises ValueError if no chain of datasets links all algorithms, which then cannot be compared, and what ranks.rank raises.
+    `listwise`: Friedman's test on the complete data sets, with its permutation p; None if no data set is complete. Returns numbers by name.
+    Raises ValueError if no chain of data sets links all algorithms, which then cannot be compared, and what ranks.rank raises.
     """
     ranks.rank(matrix.fillna(0.0))  # raises an error for repeated names and infinite scores
     n = len(matrix)
@@ -34,7 +34,7 @@ def test(matrix: pd.DataFrame, *, draws: int = permutation.DRAWS, seed: int = 0)
     counts = present.sum(axis=1)
     covariance = np.diag(present.T @ counts) - present.T.astype(int) @ present
     if np.linalg.matrix_rank(covariance) < n - 1:
-        raise ValueError("no chain of datasets links all algorithms; measure the missing cells, or compare fewer algorithms")
+        raise ValueError("no chain of data sets links all algorithms; measure the missing cells, or compare fewer algorithms")
     inverse = np.linalg.pinv(covariance.astype(float))
 
     def statistic(sums: np.ndarray) -> np.ndarray:  # [K, n] -> [K]
@@ -65,7 +65,7 @@ def _listwise(complete: pd.DataFrame, draws: int, seed: int) -> dict:
 
 
 def _scores(matrix: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted centred ranks [datasets, n], 0 where missing, and a mask of the scores; datasets with fewer than 2 scores are left out."""
+    """Weighted centred ranks [datasets, n], 0 where missing, and a mask of the scores; data sets with fewer than 2 scores are left out."""
     table = matrix.astype(float).round(ranks.DECIMALS).T
     table = table[table.notna().sum(axis=1) > 1]
     count = table.notna().sum(axis=1).to_numpy()[:, None]

@@ -64,7 +64,7 @@ def _of_ranks(analysis: Analysis) -> "dict[str, tuple[str, Callable[[], matplotl
     if analysis.p is not None and analysis.mean_ranks is not None:
         means, p, named = analysis.mean_ranks, analysis.p, f"{analysis.p_name}, alpha = {analysis.alpha:g}"
         apart = [f"{i} – {j}" for i, j in unjoined(means, p, analysis.alpha)]
-        caption = f"Mean ranks over datasets, 1 = best. A bar joins algorithms without a significant difference ({named})."
+        caption = f"Mean ranks over data sets, 1 = best. A bar joins algorithms without a significant difference ({named})."
         if apart:
             more = f" and {len(apart) - MOST_NAMED} more" if len(apart) > MOST_NAMED else ""
             listed = ", ".join(apart[:MOST_NAMED]) + more
@@ -73,15 +73,15 @@ def _of_ranks(analysis: Analysis) -> "dict[str, tuple[str, Callable[[], matplotl
         order = by_rank(means)
         marked = "Bold" if len(order) <= MOST_NUMBERED else "Dots"
         caption = f"p of every pair, the best mean rank first ({named}). {marked}: p\u00a0<\u00a0alpha."
-        least = analysis.p_least.loc[order, order]
+        least = None if analysis.p_least is None else analysis.p_least.loc[order, order]
         made["p_values"] = caption, partial(p_values, p.loc[order, order], analysis.alpha, analysis.p_name, least)
     if results.get("pairs") is not None:
         rows, which = _compared(results)
         factor, unit = _unit(analysis)
         shift = [name for name in rows if name.startswith("hodges_lehmann")]
         caption = (
-            f"Shift of the scores (Hodges-Lehmann over datasets) in {which}, with its 95 % interval (Wilcoxon; not adjusted, none with "
-            f"fewer than 6 datasets). To the right the first is better. Filled: p\u00a0<\u00a0alpha of the permutation test, adjusted."
+            f"Shift of the scores (Hodges-Lehmann over data sets) in {which}, with its 95 % interval (Wilcoxon; not adjusted, none with "
+            f"fewer than 6 data sets). To the right the first is better. Filled: p\u00a0<\u00a0alpha of the permutation test, adjusted."
         )
         made["forest"] = caption, partial(forest, rows.assign(**rows[shift] * factor), f"shift, {unit}", analysis.alpha, "p_permutation")
     if analysis.stability is not None:
@@ -119,7 +119,7 @@ def _of_scores(analysis: Analysis) -> "dict[str, tuple[str, Callable[[], matplot
     trained = {tuple(cell) for cell in results.get("in_distribution") or ()}
     baseline, lower = results.get("baseline"), results.get("lower_is_better", False)
     caption = "Every point is one run, the bar is their mean" + (f", the dotted line the mean of {baseline}." if baseline else ".")
-    caption += " Shaded: the algorithm was trained on this dataset." if trained else ""
+    caption += " Shaded: the algorithm was trained on this data set." if trained else ""
     shown, left_out = datasets_of_runs(analysis.selected)
     caption += f" Not shown: {', '.join(left_out)}." if left_out else ""
     rows = analysis.selected[analysis.selected["dataset"].isin(shown)]
@@ -127,14 +127,14 @@ def _of_scores(analysis: Analysis) -> "dict[str, tuple[str, Callable[[], matplot
     made["runs"] = caption, partial(runs, rows, unit, factor, baseline, trained)
     if analysis.stability is not None:
         scale = "Datasets have equal weight, in the unit of the scores: meaningful if a point means the same on all of them."
-        caption = "Interquartile mean (IQM) of the scores of all runs on all datasets, with the percentile interval over resampled runs; "
+        caption = "Interquartile mean (IQM) of the scores of all runs on all data sets, with the percentile interval over resampled runs; "
         caption += f"with few runs it is too narrow. {scale}"
         many = len(results["algorithms"]) > MOST_PROFILES
         caption += f" A performance profile is drawn only for up to {MOST_PROFILES} algorithms." * many
         made["iqm"] = caption, partial(iqm, results["stability"]["runs_resampled"], unit, factor, lower)
         if not many:
-            caption = f"Performance profile: the share of runs and datasets with a score {'below' if lower else 'above'} that of the axis, "
-            caption += f"with pointwise 95 % bands over resampled runs. {scale}"
+            caption = f"Performance profile: the share of runs and data sets with a score {'below' if lower else 'above'} that of the axis,"
+            caption += f" with pointwise 95 % bands over resampled runs. {scale}"
             of_all = analysis.selected[analysis.selected["dataset"].isin(results["datasets"])]
             profiles = bootstrap.profiles(of_all, lower, seed=results["seed"])
             made["profile"] = caption, partial(profile, profiles, unit, factor, lower)

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 MOST_PANELS = 12
-MOST_ROWS = 600  # most algorithms x datasets whose runs are drawn
+MOST_ROWS = 600  # most algorithms x data sets whose runs are drawn
 RUN_COLUMNS = 5
 MOST_PROFILES = 16  # most algorithms with a profile; more curves hide each other
 
 
 def epochs(frame: pd.DataFrame, unit: str, factor: float = 1.0, chosen: pd.DataFrame | None = None) -> "matplotlib.figure.Figure":
-    """A panel per dataset, at most MOST_PANELS, validation splits first: mean over runs at each epoch with a band of ± std (ddof 1).
+    """A panel per data set, at most MOST_PANELS, validation splits first: mean over runs at each epoch with a band of ± std (ddof 1).
 
     `frame`: records of one metric; only runs that are finite at an epoch count there, and a line has a gap where there are none.
-    `chosen`: algorithm, run, epoch (and dataset), one marker each at the score of that run.
+    `chosen`: algorithm, run, epoch (and data set), one marker each at the score of that run.
     """
     from matplotlib.lines import Line2D
 
@@ -68,7 +68,7 @@ def epochs(frame: pd.DataFrame, unit: str, factor: float = 1.0, chosen: pd.DataF
 def runs(
     selected: pd.DataFrame, unit: str, factor: float = 1.0, baseline: str | None = None, trained: Iterable[tuple[str, str]] = ()
 ) -> "matplotlib.figure.Figure":
-    """A panel per dataset, a row per algorithm: a point per run, in the order of their numbers, and a bar at the mean.
+    """A panel per data set, a row per algorithm: a point per run, in the order of their numbers, and a bar at the mean.
 
     A dotted line marks the mean of `baseline`; rows of the (algorithm, dataset) in `trained` are shaded.
     """
@@ -101,7 +101,7 @@ def runs(
 
 
 def datasets_of_runs(selected: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """The datasets that `runs` can show on a page or two, and those left out."""
+    """The data sets that `runs` can show on a page or two, and those left out."""
     names, most = list(selected["dataset"].unique()), max(1, MOST_ROWS // selected["algorithm"].nunique())
     return names[:most], names[most:]
 
@@ -121,7 +121,7 @@ def iqm(intervals: pd.DataFrame, unit: str, factor: float = 1.0, lower: bool = F
 
 
 def profile(profiles: pd.DataFrame, unit: str, factor: float = 1.0, lower: bool = False) -> "matplotlib.figure.Figure":
-    """A curve per algorithm from bootstrap.profiles: the share of runs and datasets with a better score; 95 % bands."""
+    """A curve per algorithm from bootstrap.profiles: the share of runs and data sets with a better score; 95 % bands."""
     from matplotlib.lines import Line2D
 
     names = list(profiles["algorithm"].unique())
@@ -141,7 +141,7 @@ def profile(profiles: pd.DataFrame, unit: str, factor: float = 1.0, lower: bool 
 
 
 def panels(frame: pd.DataFrame) -> list[str]:
-    """The datasets with epochs, validation splits first."""
+    """The data sets with epochs, validation splits first."""
     rows = frame[frame["epoch"].notna()]
     val = rows.loc[rows["role"] == "val", "dataset"].unique()
     return list(dict.fromkeys([*val, *rows["dataset"].unique()]))

@@ -17,11 +17,11 @@ def build(analysis: Analysis, drawn: Sequence[Figure], facts: dict) -> Document:
     results, figures = analysis.results, {figure.name: figure for figure in drawn}
     sections = [_scores(analysis, figures)]
     if results["friedman"]:
-        sections += [test_sections.new_datasets(analysis, figures), test_sections.bradley_terry(results)]
+        sections += [test_sections.on_new_datasets(analysis, figures), test_sections.bradley_terry(results)]
     if results["missing_cells"]:
         sections += [test_sections.missing_cells(results)]
     if results["these_datasets"]:
-        sections += [test_sections.these_datasets(results)]
+        sections += [test_sections.on_these_datasets(results)]
     if results["friedman"]:
         sections += [test_sections.firmness(results, figures)]
     if analysis.chosen is not None:
@@ -33,7 +33,7 @@ def build(analysis: Analysis, drawn: Sequence[Figure], facts: dict) -> Document:
     footer["versions"] = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     warnings = [{key: warning[key] for key in ("code", "text", "cure")} for warning in results["warnings"]]
     n, m = len(results["algorithms"]), len(results["datasets"])
-    title = f"{results['metric'].capitalize()}: {n} algorithm{'s' * (n != 1)} on {m} dataset{'s' * (m != 1)}"
+    title = f"{results['metric'].capitalize()}: {n} algorithm{'s' * (n != 1)} on {m} data set{'s' * (m != 1)}"
     return html.Document(title, results["verdict"], sections, warnings, footer, _answers(results))
 
 
@@ -42,11 +42,10 @@ def _answers(results: dict) -> int:
     claimed = results["claims"]
     if not claimed or not claimed["overall"] or claimed["smallest_p"] >= results["alpha"]:
         return 1
-    return 1 if results["question"] == "new-datasets" and not results["friedman"] else 2  # one dataset: no conclusion
+    return 1 if results["question"] == "new-datasets" and not results["friedman"] else 2  # one data set: no conclusion
 
 
 def _scores(analysis: Analysis, figures: dict) -> Section:
-
     results, scores = analysis.results, analysis.scores
     trained, lower = {tuple(cell) for cell in results["in_distribution"]}, results["lower_is_better"]
     grey = ["grey"] * rules.is_cherry_picked(results["selection"]["rule"])
@@ -70,7 +69,7 @@ def _scores(analysis: Analysis, figures: dict) -> Section:
         f"{'lower' if lower else 'higher'} is better. Epoch selection: {results['selection']['text']}."
     ]
     if trained:
-        text.append("Underlined cells: the algorithm was trained on that dataset; they are never marked as best.")
+        text.append("Underlined cells: the algorithm was trained on that data set; they are never marked as best.")
     shown = [("Scores", pd.DataFrame(rows))]
     folded = [("Runs", counts)] * (scores["n"].nunique() > 1)
     if results["these_datasets"]:

@@ -21,14 +21,9 @@ WORDS = {
     "hodges_lehmann": "shift of scores (Hodges-Lehmann)",
     "hodges_lehmann_low": "shift, 95 % from",
     "hodges_lehmann_high": "shift, 95 % to",
-    **{effect.name: effect.title for effect in pairwise.EFFECTS},
     "wins_i": "wins of the first",
     "ties": "ties",
     "wins_j": "wins of the second",
-    **{
-        name: f"p, {test}, {'not adjusted' if adjustment == 'none' else adjustment}"
-        for name, (test, adjustment) in listing.OF_PAIRS.items()
-    },
     "p_permutation_least": "smallest p possible with the draws of the permutation test (0: exact)",
     "bayes_p_i": "P(the first is better)",
     "bayes_p_rope": "P(difference within the rope)",
@@ -59,11 +54,11 @@ WORDS = {
     "difference": "standardised difference (at most about 2)",
     "cliffs_delta": "Cliff's delta",
     "a12": "P(first beats second)",
-    "p_these_datasets_holm": "p on these datasets, runs reassigned, Holm",
+    "p_these_datasets_holm": "p on these data sets, runs reassigned, Holm",
     "p": "p",
     "p_least": "smallest p possible with the draws (0: exact)",
     "p_holm": "p, Holm",
-    "p_holm_all": "p, Holm over all datasets",
+    "p_holm_all": "p, Holm over all data sets",
     "p_chi2": "p, chi2 approximation",
     "p_f_moment": "p, F approximation",
     "standard_error": "standard error of p",
@@ -95,7 +90,7 @@ WORDS = {
     "draws": "random draws (0: none)",
     "statistic": "statistic",
     "scope": "overall, all pairs, or against the baseline",
-    "question": "other datasets (new-datasets) or other runs on these (these-datasets)",
+    "question": "other data sets (new-datasets) or other runs on these (these-datasets)",
     "unit": "what n counts",
     "std": "std over runs (ddof 1)",
     "runs": "which runs",
@@ -122,7 +117,11 @@ def word(name: str) -> str:
     """The head of a column."""
     if name.startswith("detectable_"):
         return f"detectable with {name.removeprefix('detectable_')} runs"
-    return WORDS.get(name, name.replace("_", " "))
+    effects = {effect.name: effect.title for effect in pairwise.EFFECTS}
+    if name in (tests := listing.of_pairs()):
+        test, adjustment = tests[name]
+        return f"p, {test}, {'not adjusted' if adjustment == 'none' else adjustment}"
+    return (WORDS | effects).get(name, name.replace("_", " "))
 
 
 def key(files: dict[str, pd.DataFrame]) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from jaxbed.stats.output import html_style
 KEY = {
     "best": "bold: best in its column",
     "significant": "bold: p < alpha",
-    "in-distribution": "underlined: trained on this dataset",
+    "in-distribution": "underlined: trained on this data set",
     "grey": "grey: not used in any test",
 }
 MISSING = ("", "-", "–", "n/a", "nan")  # texts that stand for no value

@@ -11,7 +11,7 @@ def mean_ranks(analysis: Analysis) -> str:
     assert means is not None and p is not None  # of every analysis with pairs
     letters = cliques.letters(means, p, analysis.alpha)
     heads, columns = ["Algorithm", "Mean rank"], {name: [f"{means[name]:.2f}"] for name in cliques.by_rank(means)}
-    caption = f"Mean ranks over {len(results['datasets'])} datasets, 1 = best."
+    caption = f"Mean ranks over {len(results['datasets'])} data sets, 1 = best."
     if analysis.stability is not None:
         heads.append(r"95\,\% over runs")
         rows = analysis.stability[analysis.stability["quantity"] == "mean_rank"].set_index("name")
@@ -46,7 +46,7 @@ def effects(analysis: Analysis) -> str:
             f"[{_signed(low)}, {_signed(high)}]" if low == low else "--", _signed(row["rank_biserial"]), counts, p,
         ])  # fmt: skip
     caption = (
-        f"Effect sizes over {len(results['datasets'])} datasets, first minus second: mean ranks (negative: the first is better), "
+        f"Effect sizes over {len(results['datasets'])} data sets, first minus second: mean ranks (negative: the first is better), "
         "Hodges-Lehmann shift of the scores with Wilcoxon's interval (positive: the first is better), rank-biserial correlation; p of the "
         f"permutation test, adjusted for all comparisons, bold below {analysis.alpha:g}."
     )

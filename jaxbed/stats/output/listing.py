@@ -12,12 +12,6 @@ COLUMNS = (
     "draws", "claimed",
 )  # fmt: skip
 ADJUSTMENTS = {"": "none", "_holm": "Holm", "_shaffer": "Shaffer", "_bergmann_hommel": "Bergmann-Hommel"}  # endings of columns
-OF_PAIRS = {  # column of a table of pairs -> test, adjustment
-    "p_permutation": ("permutation test of rank sums", "single step"),
-    "p_nemenyi": ("Nemenyi", "studentized range"),
-    **{f"p_{test.name}{end}": (test.title, adjustment) for test in pairwise.TESTS for end, adjustment in ADJUSTMENTS.items()},
-}
-EXACT = tuple(test.title for test in pairwise.TESTS if test.exact)
 
 
 def tests(results: dict) -> pd.DataFrame:
@@ -27,6 +21,15 @@ def tests(results: dict) -> pd.DataFrame:
     """
     table = pd.DataFrame([*_other_datasets(results), *_these_datasets(results)], columns=COLUMNS)
     return table.astype({"n": "Int64"})
+
+
+def of_pairs() -> dict[str, tuple[str, str]]:
+    """Column of a table of pairs -> test, adjustment."""
+    names = {
+        "p_permutation": ("permutation test of rank sums", "single step"),
+        "p_nemenyi": ("Nemenyi", "studentized range"),
+    }
+    return names | {f"p_{test.name}{end}": (test.title, adjustment) for test in pairwise.TESTS for end, adjustment in ADJUSTMENTS.items()}
 
 
 def _other_datasets(results: dict) -> Iterator[dict]:
@@ -60,13 +63,15 @@ def _other_datasets(results: dict) -> Iterator[dict]:
         result = results[further.name]
         facts = {"statistic": result[further.statistic], "p": result["p"], **closed}
         yield _row("new-datasets", result["test"], "overall", **facts, n=m, unit="datasets")
+    tests_of_pairs, exact = of_pairs(), [test.title for test in pairwise.TESTS if test.exact]
     for family, scope in (("pairs", "pairs"), ("baseline_comparisons", "baseline")):
         table = results[family]
         claimed_pairs = _claimed_pairs(claimed) if claimed and asked and claimed["family"] == family else set()
         for pair in table.to_dict("records") if table is not None else ():
-            for column in (name for name in OF_PAIRS if name in pair):
-                test, adjustment = OF_PAIRS[column]
-                how = closed | {"method": "exact"} if test in EXACT else closed
+            for column, (test, adjustment) in tests_of_pairs.items():
+                if column not in pair:
+                    continue
+                how = closed | {"method": "exact"} if test in exact else closed
                 how = drawn | {"p_least": pair["p_permutation_least"]} if column == "p_permutation" else how
                 facts = {"statistic": pair["rank_difference"], "p": pair[column], "adjustment": adjustment, **how}
                 both = {"algorithm_i": pair["algorithm_i"], "algorithm_j": pair["algorithm_j"]}

@@ -28,10 +28,10 @@ def score_text(analysis: Analysis) -> list[str]:
     """The table of scores, the numbers of runs if they differ, and how epochs were selected."""
     results, scores = analysis.results, analysis.scores
     unit = "in percent" if tables.scale(scores) == 100 else "as given"
-    best = "lowest on the dataset, lower is better" if results["lower_is_better"] else "best on the dataset"
+    best = "lowest on the data set, lower is better" if results["lower_is_better"] else "best on the data set"
     trained = {tuple(cell) for cell in results["in_distribution"]}
-    marks = f"; * {best}" + ("; _ trained on this dataset" if trained else "")
-    head = f"{results['metric']}, mean ± std over runs (ddof 1), {unit}{marks}"
+    marks = [f"* {best}"] * (len(results["algorithms"]) > 1) + ["_ trained on this data set"] * bool(trained)
+    head = "; ".join([f"{results['metric']}, mean ± std over runs (ddof 1), {unit}", *marks])
     parts = [f"{head}\n{tables.to_text(scores, lower=results['lower_is_better'], in_distribution=trained)}"]
     if results["failed"] or (scores.groupby("algorithm")["n"].nunique() > 1).any():
         parts.append(tables.counts_to_text(scores))
@@ -46,7 +46,7 @@ def tests_text(analysis: Analysis) -> list[str]:
         p = [tables.format_p(p, least=least) for p, least in zip(table["p_holm"], tables.least(table, "p_holm"), strict=True)]
         values = ["all tied" if value != value else f"{value:.1f}" for value in table["statistic"]]
         statistics = [f"{name} {value} ({text})" for name, value, text in zip(table["dataset"], values, p, strict=True)]
-        parts.append(_wrap(f"{table['test'].iloc[0]} on each dataset (p by permutation, Holm): {', '.join(statistics)}"))
+        parts.append(_wrap(f"{table['test'].iloc[0]} on each data set (p by permutation, Holm): {', '.join(statistics)}"))
     elif results["friedman"]:
         order = sorted(results["friedman"]["mean_ranks"].items(), key=lambda item: (item[1], item[0]))
         ranked = "Mean ranks (1 = best): " + ", ".join(f"{name} {value:.2f}" for name, value in order)
@@ -63,12 +63,12 @@ def friedman_text(result: dict) -> str:
     """Friedman's test: the headline p, then the approximations, unless there are too few blocks for them."""
     p = f"{tables.p_equals(result['p'], least=result['p_least'])} ({result['p_method']})"
     if result["tie_correction"] == 0:
-        return "Friedman: all algorithms tie on all datasets, p = 1: no difference."
+        return "Friedman: all algorithms tie on all data sets, p = 1: no difference."
     text = f"Friedman over {result['blocks']} block{'s' * (result['blocks'] > 1)}: {p}; Kendall's W = {result['kendall_w']:.3f}."
     if result["families"]:
-        return f"{text} Approximate p-values are not shown: they would count the datasets of a family as independent evidence."
+        return f"{text} Approximate p-values are withheld: they would count the data sets of a family as independent evidence."
     if result["blocks"] < ranks.FEW_BLOCKS:
-        return f"{text} Approximate p-values are not shown: there are fewer than {ranks.FEW_BLOCKS} blocks."
+        return f"{text} Approximate p-values are withheld: there are fewer than {ranks.FEW_BLOCKS} blocks."
     moment, classic = result["f_degrees_of_freedom_moment"], result["f_degrees_of_freedom_iman_davenport"]
     return (
         f"{text} For comparison: F = {result['f']:.4f}, {tables.p_equals(result['p_f_moment'])} (d.o.f. {moment[0]:.2f}, "

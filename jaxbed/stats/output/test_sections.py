@@ -2,11 +2,11 @@
 
 import pandas as pd
 
-from jaxbed.stats import tables
+from jaxbed.stats import new_datasets, tables
 from jaxbed.stats.analysis import Analysis
 from jaxbed.stats.comparisons import cliques, pairwise
 from jaxbed.stats.comparisons.ranks import FEW_BLOCKS
-from jaxbed.stats.new_datasets import BY_BLOCKS, FLOORS, OVERALL, Overall
+from jaxbed.stats.new_datasets import BY_BLOCKS, FLOORS, Overall
 from jaxbed.stats.output import headings, html, sections
 from jaxbed.stats.output.html import Section
 from jaxbed.stats.sensitivity import bootstrap
@@ -14,8 +14,7 @@ from jaxbed.stats.sensitivity import bootstrap
 PAIR = ["algorithm_i", "algorithm_j"]
 
 
-def new_datasets(analysis: Analysis, figures: dict) -> Section:
-
+def on_new_datasets(analysis: Analysis, figures: dict) -> Section:
     results = analysis.results
     friedman, pairs = results["friedman"], results["pairs"]
     moment, classic = friedman["f_degrees_of_freedom_moment"], friedman["f_degrees_of_freedom_iman_davenport"]
@@ -26,7 +25,7 @@ def new_datasets(analysis: Analysis, figures: dict) -> Section:
             ("F, d.o.f. that match the moments", friedman["f"], f"{moment[0]:.2f}, {moment[1]:.2f}", friedman["p_f_moment"], 0.0),
             ("F, Iman-Davenport", friedman["f"], f"{classic[0]}, {classic[1]}", friedman["p_f_iman_davenport"], 0.0),
             ("chi2", friedman["chi2"], str(friedman["chi2_degrees_of_freedom"]), friedman["p_chi2"], 0.0),
-            *(_overall(test, results[test.name]) for test in OVERALL),
+            *(_overall(test, results[test.name]) for test in new_datasets.OVERALL),
         ],
         columns=["test", "statistic", "d.o.f.", "p", "p_least"],
     )[: 1 if few else None]
@@ -62,11 +61,11 @@ def new_datasets(analysis: Analysis, figures: dict) -> Section:
         published = pd.DataFrame(results["paper"]["nemenyi"]).rename_axis("p").reset_index()
         captioned.insert(0, (f"As published: F = {results['paper']['f']:.6f}, p = {results['paper']['p']:.4g}; Nemenyi", published))
     blocks = (
-        f"{friedman['blocks']} families of datasets are the blocks of the permutation test. All other tests here, the posteriors and the "
-        "power count every dataset as independent evidence and are overconfident: do not report them."
+        f"{friedman['blocks']} families of data sets are the blocks of the permutation test. All other tests here, the posteriors and the "
+        "power count every data set as independent evidence and are overconfident: do not report them."
         if friedman["families"]
-        else "Every dataset is one block with one mean over runs for each algorithm; runs are not blocks, because they share what is "
-        "specific to the dataset."
+        else "Every data set is one block with one mean over runs for each algorithm; runs are not blocks, because they share what is "
+        "specific to the data set."
     )
     text = [
         blocks,
@@ -75,7 +74,7 @@ def new_datasets(analysis: Analysis, figures: dict) -> Section:
         "makes claims; the other tests are exploratory.",
     ]
     drawn = sections.of(figures, "critical_difference", "forest", "p_values")
-    return sections.section("Would they differ on another dataset?", text, captioned, drawn)
+    return sections.section("Would they differ on another data set?", text, captioned, drawn)
 
 
 def _overall(test: Overall, result: dict) -> tuple[str, float, str, float, float]:
@@ -99,16 +98,16 @@ def bradley_terry(results: dict) -> Section:
     wins = model["predictive"][[*PAIR, "wins", "games", "predicted", "low", "high"]].round(1)
     text = [
         "Bayesian Bradley-Terry model: every algorithm has one ability, and only wins count, not their margins. P is the probability "
-        f"that the first beats the second on a new dataset. Differences up to {model['tie']} are ties: half a win each, rounded up, so a "
-        "pair may have one game more than there are datasets.",
+        f"that the first beats the second on a new data set. Differences up to {model['tie']} are ties: half a win each, rounded up, so a "
+        "pair may have one game more than there are data sets.",
         f"Does the model fit? {model['inside_90']:.0%} of the pairs have wins in its 90 % interval, {model['inside_50']:.0%} "
         "in its 50 % interval." + (" It does not fit: do not use it." if model["inside_90"] < 0.9 else ""),
     ]
     if n > 2:
         text.append(
-            f"The model treats all comparisons of {n} algorithms on one dataset as independent, which makes it overconfident: if the "
+            f"The model treats all comparisons of {n} algorithms on one data set as independent, which makes it overconfident: if the "
             f"algorithms are alike, its 95 % intervals are {model['intervals_too_narrow']:.1f} times too narrow. The intervals from "
-            "resampled datasets, by maximum likelihood, do not assume this."
+            "resampled data sets, by maximum likelihood, do not assume this."
         )
     captioned = [
         ("P for each pair", headings.present(chances, results["alpha"])),
@@ -117,7 +116,7 @@ def bradley_terry(results: dict) -> Section:
             headings.present(wins, results["alpha"]).rename(columns=lambda name: name.replace("95", "90")),
         ),
     ]
-    return sections.section("How likely is a win on another dataset?", text, captioned, [])
+    return sections.section("How likely is a win on another data set?", text, captioned, [])
 
 
 def missing_cells(results: dict) -> Section:
@@ -125,29 +124,29 @@ def missing_cells(results: dict) -> Section:
     p = tables.p_equals(tested["p"], tested["p_least"])
     text = f"Skillings-Mack on all cells: {tested['statistic']:.4f}, {p} ({tested['method']})."
     if listwise := tested["listwise"]:
-        text += f" Friedman on the complete datasets: {tables.p_equals(listwise['p_permutation'], 1 / (listwise['draws'] + 1))}."
+        text += f" Friedman on the complete data sets: {tables.p_equals(listwise['p_permutation'], 1 / (listwise['draws'] + 1))}."
     return html.Section(
         "Missing cells", [text + " If runs failed, the missing scores might have been low: neither test can account for that."], [], []
     )
 
 
-def these_datasets(results: dict) -> Section:
+def on_these_datasets(results: dict) -> Section:
     these, alpha = results["these_datasets"], results["alpha"]
     tested = these["datasets"]
     tests = ["dataset", "n_runs", "statistic", "degrees_of_freedom", "p", "p_least", "p_holm"]
     shown = [*PAIR, "difference", "cliffs_delta", "a12", "p", "p_least", "p_holm"]
-    captioned = [(f"{tested['test'].iloc[0]} on each dataset; p by permutation, Holm over datasets", tested[tests])]
+    captioned = [(f"{tested['test'].iloc[0]} on each data set; p by permutation, Holm over data sets", tested[tests])]
     if these["baseline_comparisons"] is not None:
-        title = f"All against {results['baseline']}, all datasets at once, runs reassigned"
+        title = f"All against {results['baseline']}, all data sets at once, runs reassigned"
         captioned.append((title, these["baseline_comparisons"][shown]))
     if these["pairs"] is not None:
-        captioned.append(("All pairs, all datasets at once, runs reassigned; positive: the first is better", these["pairs"][shown]))
+        captioned.append(("All pairs, all data sets at once, runs reassigned; positive: the first is better", these["pairs"][shown]))
     captioned += [
-        ("Dunn's test of pairs on each dataset", these["dunn"]),
+        ("Dunn's test of pairs on each data set", these["dunn"]),
         ("How often does a run of the first beat one of the second?", these["improvement"]),
     ]
-    text = ["Runs are random, datasets fixed. Nothing follows for other datasets. Runs that share seeds or weights are not independent."]
-    return sections.section("Do they differ on these datasets?", text, sections.presented(captioned, alpha), [])
+    text = ["Runs are random, data sets fixed. Nothing follows for other data sets. Runs that share seeds or weights are not independent."]
+    return sections.section("Do they differ on these data sets?", text, sections.presented(captioned, alpha), [])
 
 
 def firmness(results: dict, figures: dict) -> Section:
@@ -160,19 +159,19 @@ def firmness(results: dict, figures: dict) -> Section:
         captioned += [(f"{share}: {stability['baseline_comparisons_test']}", stability["baseline_comparisons"])]
         captioned += [(f"{share}: {stability['pairs_test']}, all pairs", stability["pairs"])]
         captioned += [("Intervals with the runs resampled; for means also the t interval", stability["runs_resampled"])]
-        captioned += [("Intervals with runs and datasets resampled", stability["runs_and_datasets_resampled"])]
+        captioned += [("Intervals with runs and data sets resampled", stability["runs_and_datasets_resampled"])]
     varied = "; ".join(f"{name}: {', '.join(values)}" for name, values in multiverse["varied"].items())
     text.append(f"{multiverse['specifications']} specifications were tried. {varied}.")
     if multiverse["left_out"]:
-        lost = [f"{row['test']} on {row['datasets']} datasets (smallest p {row['smallest_p']:.2g})" for row in multiverse["left_out"]]
+        lost = [f"{row['test']} on {row['datasets']} data sets (smallest p {row['smallest_p']:.2g})" for row in multiverse["left_out"]]
         count = sum(row["specifications"] for row in multiverse["left_out"])
         text.append(f"{count} more are not counted because they cannot reject, whatever the scores: {'; '.join(lost)}.")
     captioned.append(("In how many specifications a pair is significant", multiverse["pairs"]))
-    captioned.append(("Friedman with one dataset left out", results["sensitivity"]["friedman_without_each_dataset"]))
+    captioned.append(("Friedman with one data set left out", results["sensitivity"]["friedman_without_each_dataset"]))
     if power:
         text.append(
             f"Power is simulated with {power['runs']} run(s) and assumes that the estimated effects are true: for the best algorithm "
-            f"this is too optimistic. In {power['unit']}, the interaction of algorithm and dataset is {power['interaction_std']:.2f}, "
+            f"this is too optimistic. In {power['unit']}, the interaction of algorithm and data set is {power['interaction_std']:.2f}, "
             f"the std of runs {power['run_std']:.2f}."
         )
         captioned.append(("Datasets needed for 80 % power (–: more than 60)", power["datasets_needed"]))
@@ -194,6 +193,6 @@ def _coverage() -> str:
     by_datasets = ", ".join(f"{share:.0%} with {m}" for m, share in bootstrap.COVERAGE_OF_DATASETS["mean rank"].items())
     return (
         f"Percentile intervals are too narrow if there is little to resample. In simulations nominal 95 % intervals covered the truth in "
-        f"{by_runs}; with the datasets resampled too, in {by_datasets} datasets for differences of mean ranks. The t interval of a mean "
+        f"{by_runs}; with the data sets resampled too, in {by_datasets} data sets for differences of mean ranks. The t interval of a mean "
         "covers it in 95 %."
     )

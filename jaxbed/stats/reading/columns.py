@@ -129,9 +129,9 @@ def _with_groups(metric: pd.Series, group: pd.Series) -> pd.Series:
 
 
 def _wide(chosen: dict[str, str], header: Sequence[str]) -> str:
-    """Whether the columns of a wide table are algorithms ('algorithm') or datasets ('dataset'); empty for any other table.
+    """Whether the columns of a wide table are algorithms ('algorithm') or data sets ('dataset'); empty for any other table.
 
-    The first column of a wide table names the dataset of each row, or the algorithm; all columns that are not recognised hold scores.
+    The first column of a wide table names the data set of each row, or the algorithm; all columns that are not recognised hold scores.
     """
     others = {"algorithm": "dataset", "dataset": "algorithm"}
     first = next((name for name, header_name in chosen.items() if [header_name] == header[:1]), "")

@@ -13,7 +13,7 @@ One row holds one number: the value of one `metric` for one `run` (seed) of one 
     role       str     'val': the split that epochs are selected on; 'test': in-distribution test set; 'ood': shifted
     status     str     'ok'; 'diverged': from the epoch at which the run became non-finite; 'truncated': a run that ended early;
                        'missing': a score that should exist
-    family     str     shared by datasets made from the same images; else the dataset's own name
+    family     str     shared by data sets made from the same images; else the data set's own name
 """
 
 from collections.abc import Mapping, Sequence
@@ -114,7 +114,6 @@ def join(parts: Sequence[Scores]) -> pd.DataFrame:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-
     try:
         return pd.read_parquet(path).rename(columns=str)
     except ImportError as error:
@@ -126,9 +125,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 def check(frame: pd.DataFrame, source: str) -> pd.DataFrame:
     """The frame with the columns COLUMNS and their types, optional columns filled in; `source` names it in messages.
 
-    Raises ValueError for a missing column, an empty name, a run that is not a whole number below 2^53, an invalid epoch or count, a dataset
+    Raises ValueError for a missing column, an empty name, a run that is no whole number below 2^53, an invalid epoch or count, a data set
     named algorithm, a value that is not a number or not finite although its status is 'ok', an unknown role or status, a repeated row, one
-    dataset in two roles or families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
+    data set in two roles or families, or a run with and without epochs. Messages name the line of a CSV file, the row of anything else.
     """
     required = ["algorithm", "run", "dataset", "metric", "value"]
     missing = [name for name in required if name not in frame.columns]
@@ -163,7 +162,7 @@ def check(frame: pd.DataFrame, source: str) -> pd.DataFrame:
             raise ValueError(f"{source}: {given} is not one of {', '.join(choices)}")
     taken = out["dataset"] == "algorithm"
     if taken.any():
-        raise ValueError(f"{source}: dataset 'algorithm' in {_first(taken)}: output tables have a column of that name; rename the dataset")
+        raise ValueError(f"{source}: data set 'algorithm' in {_first(taken)}: output tables have a column of that name; rename it")
     whole = out["run"].notna() & (out["run"] % 1 == 0) & (out["run"].abs() < MOST_RUNS)
     if not whole.all():
         given = f"{headers.get('run', 'run')} {names.quoted(frame['run'][~whole].iloc[0])} in {_first(~whole)}"
@@ -235,11 +234,11 @@ def _refuse_duplicates(frame: pd.DataFrame, source: str) -> None:
     if (roles > 1).any():
         algorithm, run, dataset = roles[roles > 1].index[0]
         raise ValueError(
-            f"{source}: dataset {dataset!r} of {algorithm!r} run {run} has two roles; a dataset must be val, test or ood for a run"
+            f"{source}: data set {dataset!r} of {algorithm!r} run {run} has two roles; a data set must be val, test or ood for a run"
         )
     families = frame.groupby("dataset", sort=False)["family"].nunique()
     if (families > 1).any():
-        raise ValueError(f"{source}: dataset {families.idxmax()!r} is in {families.max()} families; it must belong to one")
+        raise ValueError(f"{source}: data set {families.idxmax()!r} is in {families.max()} families; it must belong to one")
 
 
 def _refuse_mixed_epochs(frame: pd.DataFrame, source: str) -> None:

@@ -1,4 +1,4 @@
-"""Facts about the datasets from a file: shifted or not, made from the same images, number of images, which algorithms trained on them.
+"""Facts about the data sets from a file: shifted or not, made from the same images, number of images, which algorithms trained on them.
 
     dataset,role,family,size,trained_on,chance
     ImageNet1k,test,,50000,all except Stylized_ERM,0.1
@@ -6,7 +6,7 @@
     Stylized,ood,,50000,Stylized_ERM,
 
 role        val, test (in-distribution) or ood (shifted), for all algorithms; empty keeps that of the scores
-family      shared by datasets made from the same images, which are not independent evidence; empty: the dataset stands alone
+family      shared by data sets made from the same images, which are not independent evidence; empty: the data set stands alone
 size        number of images, for the check of granularity
 trained_on  algorithms that were trained on it: names joined by ';', or 'all', or 'all except A;B'
 chance      the score of random guessing, in the unit of the scores, for --missing floor
@@ -26,7 +26,7 @@ COLUMNS = ("dataset", "role", "family", "size", "trained_on", "chance")
 def read(path: str | Path) -> pd.DataFrame:
     """The columns COLUMNS of the file: texts or NaN, size and chance as numbers; other columns in `attrs["unused_columns"]`.
 
-    Raises ValueError for a missing or repeated dataset, no other column, an unknown role, or a size or chance that is not a number.
+    Raises ValueError for a missing or repeated data set, no other column, an unknown role, or a size or chance that is not a number.
     """
     raw = delimited.read(Path(path))
     raw = raw.rename(columns={header_name: name for name in COLUMNS if (header_name := names.find(name, raw.columns))})
@@ -37,7 +37,7 @@ def read(path: str | Path) -> pd.DataFrame:
     text = raw[known].apply(lambda column: column.map(names.clean)).reindex(columns=COLUMNS)
     text = text.where(text != "")
     if text["dataset"].isna().any() or not text["dataset"].is_unique:
-        raise ValueError(f"{path}: every line must name a different dataset; found {names.listed(text['dataset'])}")
+        raise ValueError(f"{path}: every line must name a different data set; found {names.listed(text['dataset'])}")
     strange = text["role"].dropna()[~text["role"].dropna().isin(records.ROLES)]
     if len(strange):
         raise ValueError(f"{path}: role {strange.iloc[0]!r} in line {strange.index[0]} is not one of {', '.join(records.ROLES)}")
@@ -61,7 +61,7 @@ def apply(frame: pd.DataFrame, roles: pd.DataFrame) -> pd.DataFrame:
 
 
 def training_data(roles: pd.DataFrame, algorithms: Iterable[str]) -> dict[str, list[str]]:
-    """The datasets that each algorithm was trained on. The file may name other algorithms too, see `unknown`."""
+    """The data sets that each algorithm was trained on. The file may name other algorithms too, see `unknown`."""
     datasets_of: dict[str, list[str]] = {name: [] for name in algorithms}
     for dataset, text in roles[["dataset", "trained_on"]].dropna().itertuples(index=False):
         but, names = _parse(text)
@@ -77,11 +77,11 @@ def algorithms(roles: pd.DataFrame) -> list[str]:
 
 
 def renamed(roles: pd.DataFrame, algorithms: Mapping[str, str], datasets: Mapping[str, str]) -> pd.DataFrame:
-    """The roles with the new names of {old: new}. Raises ValueError if two datasets get one name."""
+    """The roles with the new names of {old: new}. Raises ValueError if two data sets get one name."""
     renamed_roles = roles.assign(dataset=roles["dataset"].replace(datasets))
     if not renamed_roles["dataset"].is_unique:
         name = renamed_roles["dataset"][renamed_roles["dataset"].duplicated()].iloc[0]
-        raise ValueError(f"--rename: two datasets of the roles would both be named {names.quoted(name)}; delete one of the two lines")
+        raise ValueError(f"--rename: two data sets of the roles would both be named {names.quoted(name)}; delete one of the two lines")
 
     def trained_on(text: object) -> object:
         if not isinstance(text, str):  # NaN
@@ -101,7 +101,7 @@ def unknown(roles: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
 
 
 def families(frame: pd.DataFrame, datasets: Iterable[str]) -> dict[str, str]:
-    """The family of each dataset; {} if every dataset stands alone."""
+    """The family of each data set; {} if every data set stands alone."""
     family = frame.drop_duplicates("dataset").set_index("dataset")["family"]
     family_of = {name: family[name] for name in datasets}
     return family_of if len(set(family_of.values())) < len(family_of) else {}

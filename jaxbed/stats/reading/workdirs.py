@@ -18,7 +18,7 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
     """The scores of a workdir, and its source, a dictionary:
 
     path, algorithm  as given, and as in config.json
-    runs, datasets   [algorithm, run] of each run; the datasets that are not validation splits
+    runs, datasets   [algorithm, run] of each run; the data sets that are not validation splits
     data, sets       facts in responses/sets.json about the training data; about each test set
     settings         config.json
     notes            files that were not read

@@ -74,9 +74,9 @@ def worst_group(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def oracle(frame: pd.DataFrame) -> pd.DataFrame:
-    """CHERRY-PICKED: minus the mean rank of the epoch over the test datasets of the run, computed from the test accuracy itself.
+    """CHERRY-PICKED: minus the mean rank of the epoch over the test data sets of the run, computed from the test accuracy itself.
 
-    -1 = best epoch on every dataset. Only epochs at which all test datasets of the run were measured count. It is an upper bound for
+    -1 = best epoch on every data set. Only epochs at which all test data sets of the run were measured count. It is an upper bound for
     epoch selection, grows with the number of epochs, and no test of it is valid.
     """
     good = with_epochs(frame)
@@ -86,17 +86,17 @@ def oracle(frame: pd.DataFrame) -> pd.DataFrame:
         grid = group.pivot(index="epoch", columns="dataset", values="value").dropna()
         if grid.empty:
             raise ValueError(
-                f"oracle: {algorithm!r} run {run} has no epoch at which all of its test datasets were measured; use --select last"
+                f"oracle: {algorithm!r} run {run} has no epoch at which all of its test data sets were measured; use --select last"
             )
         rank = grid.round(DECIMALS).rank(ascending=False).mean(axis=1)
         rows.append((-rank).rename("value").reset_index().assign(algorithm=algorithm, run=run))
     if not rows:
-        raise ValueError("oracle: no accuracy on a test dataset; it needs metric 'accuracy' with role 'test' or 'ood'")
+        raise ValueError("oracle: no accuracy on a test data set; it needs metric 'accuracy' with role 'test' or 'ood'")
     return _scored(pd.concat(rows, ignore_index=True))
 
 
 def oracle_per_dataset(frame: pd.DataFrame) -> pd.DataFrame:
-    """CHERRY-PICKED even more: accuracy on each dataset, one row per dataset, as in the released code of BiasBed."""
+    """CHERRY-PICKED even more: accuracy on each data set, one row per data set, as in the released code of BiasBed."""
     good = with_epochs(frame)
     return _scored(good[good["metric"] == "accuracy"], keys=[*RUN, "dataset"])
 
@@ -118,7 +118,7 @@ def with_epochs(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def validation(frame: pd.DataFrame, metric: str, rule: str) -> pd.DataFrame:
-    """The rows of `metric` on the validation split, one dataset per run. Raises ValueError if a run has none or several."""
+    """The rows of `metric` on the validation split, one data set per run. Raises ValueError if a run has none or several."""
     good = with_epochs(frame)
     val = good[(good["role"] == "val") & (good["metric"] == metric)]
     runs = good[RUN].drop_duplicates().merge(val[RUN].drop_duplicates(), on=RUN, how="left", indicator=True)
@@ -132,7 +132,7 @@ def validation(frame: pd.DataFrame, metric: str, rule: str) -> pd.DataFrame:
     several = val.groupby(RUN)["dataset"].nunique()
     if (several > 1).any():
         algorithm, run = several[several > 1].index[0]
-        raise ValueError(f"{rule}: {algorithm!r} run {run} has more than one dataset with role 'val'; give the others role 'test' or 'ood'")
+        raise ValueError(f"{rule}: {algorithm!r} run {run} has several data sets with role 'val'; give the others role 'test' or 'ood'")
     return val
 
 

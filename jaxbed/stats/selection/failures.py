@@ -12,7 +12,7 @@ POLICIES = ("drop", "floor", "fail")
 
 
 def apply(frame: pd.DataFrame, policy: str, chance: dict[str, float]) -> tuple[pd.DataFrame, list[dict]]:
-    """The records after one of POLICIES, and the failed runs; `chance` is the score of guessing on each dataset, for floor."""
+    """The records after one of POLICIES, and the failed runs; `chance` is the score of guessing on each data set, for floor."""
     if policy == "drop":
         return drop(frame)
     if policy == "floor":

@@ -53,16 +53,15 @@ RULES = (
     Rule("oracle", criteria.oracle, cherry_picked=True),
     Rule("oracle_per_dataset", criteria.oracle_per_dataset, cherry_picked=True),
 )
-BY_NAME = {rule.name: rule for rule in RULES}
 
 
 def choose(frame: pd.DataFrame, rule_text: str, ties: str = "first") -> pd.DataFrame:
     """The chosen epochs of the runs that have epochs; for last_n the last of its epochs, with valid_epochs = n."""
-    name, n = parse(rule_text)
-    if BY_NAME[name].criterion is None:
+    _, n = parse(rule_text)
+    if rule_of(rule_text).criterion is None:
         chosen = _last(frame)
         return chosen.assign(valid_epochs=n) if n else chosen
-    return _first(_tied(frame, name, n), last=ties == "last")
+    return _first(_tied(frame, rule_text), last=ties == "last")
 
 
 def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
@@ -115,7 +114,7 @@ def apply(
     if name == "last_n":
         return _ordered(pd.concat([given, last_n(trained, n)]) if len(given) else last_n(trained, n))
     with_epochs = frame[frame["epoch"].notna()]
-    chosen = choose(with_epochs, rule_text, ties) if name == "last" or ties != "mean" else _tied(with_epochs, name, n)
+    chosen = choose(with_epochs, rule_text, ties) if name == "last" or ties != "mean" else _tied(with_epochs, rule_text)
     keys = [column for column in (*RUN, "dataset") if column in chosen.columns]
     picked = trained.merge(chosen[[*keys, "epoch"]], on=[*keys, "epoch"])
     cells = [*RUN, "dataset", "metric"]
@@ -135,12 +134,18 @@ def apply(
 def parse(rule_text: str) -> tuple[str, int]:
     """'last_n:30' -> ('last_n', 30); 'best_val' -> ('best_val', 0). Raises ValueError, with what is allowed, for anything else."""
     name, colon, number = rule_text.partition(":")
-    rule = BY_NAME.get(name)
+    rule = next((rule for rule in RULES if rule.name == name), None)
     if rule and rule.example and number.isdecimal() and int(number) > 0:
         return name, int(number)
     if rule and not rule.example and not colon:
         return name, 0
     raise ValueError(f"unknown selection rule {rule_text!r}; allowed are {allowed()} (any number after a colon)")
+
+
+def rule_of(rule_text: str) -> Rule:
+    """The rule of a text. Raises ValueError as `parse`."""
+    name, _ = parse(rule_text)
+    return next(rule for rule in RULES if rule.name == name)
 
 
 def allowed() -> str:
@@ -150,7 +155,7 @@ def allowed() -> str:
 
 def is_cherry_picked(rule_text: str | None) -> bool:
     """Whether the rule looks at test scores; None: no rule was applied."""
-    return rule_text is not None and BY_NAME[parse(rule_text)[0]].cherry_picked
+    return rule_text is not None and rule_of(rule_text).cherry_picked
 
 
 def _last(frame: pd.DataFrame) -> pd.DataFrame:
@@ -163,10 +168,10 @@ def _last(frame: pd.DataFrame) -> pd.DataFrame:
     return chosen[[*RUN, "epoch", "score", "tied_epochs", "valid_epochs"]]
 
 
-def _tied(frame: pd.DataFrame, name: str, n: int) -> pd.DataFrame:
+def _tied(frame: pd.DataFrame, rule_text: str) -> pd.DataFrame:
     """All epochs with the highest score and, among these, the highest `second`: algorithm, run, (dataset,) epoch, score, valid_epochs."""
-    criterion = BY_NAME[name].criterion
-    assert criterion is not None, name
+    criterion, (_, n) = rule_of(rule_text).criterion, parse(rule_text)
+    assert criterion is not None, f"{rule_text} gives epochs no score"
     rows = criterion(frame, n) if n else criterion(frame)
     keys = [column for column in (*RUN, "dataset") if column in rows.columns]
     rows = rows.assign(valid_epochs=rows.groupby(keys)["epoch"].transform("nunique"))

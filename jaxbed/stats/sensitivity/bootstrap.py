@@ -1,7 +1,7 @@
 """How much do results depend on chance in training? Runs resampled within each algorithm; a run is one model, drawn with all its scores.
 
-With fixed datasets, the answer is for these datasets (would other seeds give the same result?); with `datasets=True` they are resampled
-too, for other datasets of this kind. Never resample epochs: those of one run are dependent, and intervals become far too narrow.
+With fixed data sets, the answer is for these data sets (would other seeds give the same result?); with `datasets=True` they are resampled
+too, for other data sets of this kind. Never resample epochs: those of one run are dependent, and intervals become far too narrow.
 
 Percentile intervals are for ranks, F and IQM. For means use the t interval: with 3 runs a nominal 95 % percentile interval covers the
 true mean in 74 % of cases (10 runs: 88 %), because r runs allow only C(2r-1, r) resamples. COVERAGE has the coverage of the others
@@ -24,26 +24,26 @@ from jaxbed.stats.comparisons import ranks
 FRAGILE = (0.05, 0.95)  # a pair that is significant in a share of resamples between these may well not be with other seeds
 
 
-# Coverage of nominal 95 % percentile intervals by number of runs. Simulated: 8 algorithms on 10 datasets, normal runs with a std of 0.36
-# times that of algorithm x dataset, 2000 intervals each. With datasets resampled too, by number of datasets, 5 runs, 7000 intervals each.
+# Coverage of nominal 95 % percentile intervals by number of runs. Simulated: 8 algorithms on 10 data sets, normal runs with a std of 0.36
+# times that of algorithm x data set, 2000 intervals each. With data sets resampled too, by their number, 5 runs, 7000 intervals each.
 COVERAGE = {"mean rank": {3: 0.92, 5: 0.95, 10: 0.98}, "IQM": {3: 0.75, 5: 0.82, 10: 0.86}}
 COVERAGE_OF_DATASETS = {"mean rank": {6: 0.89, 10: 0.92, 20: 0.95}, "mean": {6: 0.87, 10: 0.91, 20: 0.93}}
 
 
 class Resamples(NamedTuple):
-    """B resamples of n algorithms on m datasets."""
+    """B resamples of n algorithms on m data sets."""
 
     algorithms: list[str]  # in order of first appearance
-    datasets: list[str]  # sorted; if datasets are resampled, the columns of `means` differ between resamples
+    datasets: list[str]  # sorted; if data sets are resampled, the columns of `means` differ between resamples
     means: np.ndarray  # [B, n, m] over the drawn runs, rounded as for ranks
-    iqm: np.ndarray  # [B, n] mean of the middle half of the scores of all drawn runs on all datasets
-    of_datasets: bool = False  # the datasets are resampled too
+    iqm: np.ndarray  # [B, n] mean of the middle half of the scores of all drawn runs on all data sets
+    of_datasets: bool = False  # the data sets are resampled too
 
 
 def resample(selected: pd.DataFrame, draws: int = 2000, seed: int = 0, datasets: bool = False) -> Resamples:
-    """Resamples the r runs of every algorithm, r at a time and jointly over datasets, and optionally the datasets.
+    """Resamples the r runs of every algorithm, r at a time and jointly over data sets, and optionally the data sets.
 
-    `selected`: one value for every algorithm, run and dataset. Raises ValueError if a run lacks a dataset.
+    `selected`: one value for every algorithm, run and data set. Raises ValueError if a run lacks a data set.
     """
     grid = _grid(selected)
     algorithms, names = list(selected["algorithm"].unique()), list(grid.columns)
@@ -83,10 +83,10 @@ def cells(selected: pd.DataFrame, draws: int = 2000, level: float = 0.95, seed: 
 def intervals(selected: pd.DataFrame, resamples: Resamples, level: float = 0.95) -> pd.DataFrame:
     """Observed value and percentile interval (value, low, high) of every `quantity` of the algorithm `name`.
 
-    mean_rank, mean (over runs and datasets) and iqm of each algorithm, best_share (how often its mean rank is the lowest; no interval),
-    and Friedman's f. least: the share of one resample, if the value is a share. t_low, t_high: if datasets are fixed, the t interval of
+    mean_rank, mean (over runs and data sets) and iqm of each algorithm, best_share (how often its mean rank is the lowest; no interval),
+    and Friedman's f. least: the share of one resample, if the value is a share. t_low, t_high: if data sets are fixed, the t interval of
     the mean over runs; NaN for a single run and other quantities.
-    Mean and IQM mix the scales of the datasets: meaningful only if a point means the same on all of them.
+    Mean and IQM mix the scales of the data sets: meaningful only if a point means the same on all of them.
     """
     grid, observed = _grid(selected), _observed(selected)
     middle = [stats.trim_mean(grid.loc[name].to_numpy().ravel(), 0.25) for name in resamples.algorithms]
@@ -119,8 +119,8 @@ def profiles(
 ) -> pd.DataFrame:
     """Performance profile of each algorithm (Agarwal et al., equation 3): algorithm, score, share, low, high.
 
-    share: the share of its scores, runs x datasets, above `score` (`lower`: below), at `points` scores from the smallest to the largest;
-    low, high: percentile interval over `draws` resamples of the runs, jointly over datasets. Raises ValueError if a run lacks a dataset.
+    share: the share of its scores, runs x data sets, above `score` (`lower`: below), at `points` scores from the smallest to the largest;
+    low, high: percentile interval over `draws` resamples of the runs, jointly over data sets. Raises ValueError if a run lacks a data set.
     """
     grid, rng = _grid(selected), np.random.default_rng(seed)
     scores = np.linspace(grid.min(axis=None), grid.max(axis=None), points)
@@ -145,7 +145,7 @@ def negated(intervals: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(selected: pd.DataFrame, resamples: Resamples, level: float = 0.95) -> pd.DataFrame:
-    """Every pair once, i - j, with percentile intervals (_low, _high): mean_difference of the scores over datasets, and rank_difference.
+    """Every pair once, i - j, with percentile intervals (_low, _high): mean_difference of the scores over data sets, and rank_difference.
 
     A negative rank_difference means that i is better.
     """
@@ -175,7 +175,7 @@ def stability(
         means = rank(resamples.means).mean(axis=2)
         differ = np.abs(means[:, first] - means[:, second]) > ranks.critical_difference(n, m, alpha)
     else:
-        # numbered columns: a dataset may have been drawn twice, and names must be unique
+        # numbered columns: a data set may have been drawn twice, and names must be unique
         frames = (pd.DataFrame(means, index=resamples.algorithms, columns=range(m)) for means in resamples.means[:draws])
         differ = np.array([test(frame).to_numpy()[first, second] < alpha for frame in frames])
     share = differ.mean(axis=0)
@@ -197,7 +197,7 @@ def findings(stability: pd.DataFrame) -> list[dict]:
 
 
 def rank(scores: np.ndarray) -> np.ndarray:
-    """Scores [..., n, m] -> ranks within each dataset, 1 = best, ties averaged; for many matrices at once."""
+    """Scores [..., n, m] -> ranks within each data set, 1 = best, ties averaged; for many matrices at once."""
     others, each = scores[..., None, :, :], scores[..., :, None, :]
     return 0.5 + (others > each).sum(axis=-2) + 0.5 * (others == each).sum(axis=-2)
 
@@ -234,13 +234,13 @@ def _pairs(names: list[str]) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
 
 
 def _grid(selected: pd.DataFrame) -> pd.DataFrame:
-    """(algorithm, run) x dataset, sorted. Raises ValueError for a missing score."""
+    """(algorithm, run) x data set, sorted. Raises ValueError for a missing score."""
     grid = selected.pivot(index=["algorithm", "run"], columns="dataset", values="value").sort_index().sort_index(axis=1)
     if grid.isna().any(axis=None):
         algorithm, run = grid.index[grid.isna().any(axis=1)][0]
         dataset = grid.columns[grid.loc[(algorithm, run)].isna()][0]
         raise ValueError(
             f"{algorithm!r} run {run} has no score on {dataset!r}; a run is resampled with all its scores. "
-            f"Measure it, or leave out that dataset or --exclude {algorithm}:{run}"
+            f"Measure it, or leave out that data set or --exclude {algorithm}:{run}"
         )
     return grid

@@ -1,6 +1,6 @@
-"""Would the conclusion hold without one algorithm or one dataset, or with other algorithms in the table?
+"""Would the conclusion hold without one algorithm or one data set, or with other algorithms in the table?
 
-A test is a function: matrix (algorithms x datasets, higher is better) -> DataFrame of p-values [n, n]. A pair is "significant" where
+A test is a function: matrix (algorithms x data sets, higher is better) -> DataFrame of p-values [n, n]. A pair is "significant" where
 p < alpha; the mean ranks decide which of the two is better.
 
 Source: Benavoli, Corani and Mangili, "Should we really use post-hoc tests based on mean-ranks?", JMLR 2016 (the p of a pair depends on
@@ -47,12 +47,12 @@ def without_each_algorithm(matrix: pd.DataFrame, test: Test, alpha: float = 0.05
 
 
 def without_each_dataset(matrix: pd.DataFrame, test: Test, alpha: float = 0.05) -> pd.DataFrame:
-    """Every pair with one dataset left out at a time; columns as in `without_each_algorithm`."""
+    """Every pair with one data set left out at a time; columns as in `without_each_algorithm`."""
     return _without_each(matrix, test, alpha, axis=1)
 
 
 def omnibus_without_each_dataset(matrix: pd.DataFrame) -> pd.DataFrame:
-    """Friedman with one dataset left out at a time: columns without ('' for none), f, p_f_moment, kendall_w."""
+    """Friedman with one data set left out at a time: columns without ('' for none), f, p_f_moment, kendall_w."""
     rows = []
     for name, rest in _parts(matrix, axis=1):
         tested = ranks.friedman(rest)
@@ -62,7 +62,7 @@ def omnibus_without_each_dataset(matrix: pd.DataFrame) -> pd.DataFrame:
 
 def findings(algorithms_out: pd.DataFrame, datasets_out: pd.DataFrame) -> list[dict]:
     """POOL: pairs whose decision changes if some other algorithm is left out. FRAGILE: pairs that are significant in 5 to 95 % of the
-    tables with one dataset left out. One finding {code, text, algorithm_i, algorithm_j, without} for every pair; `without` names what
+    tables with one data set left out. One finding {code, text, algorithm_i, algorithm_j, without} for every pair; `without` names what
     changes the decision. The arguments are results of `without_each_algorithm` and `without_each_dataset`.
     """
     warnings = []
@@ -76,7 +76,7 @@ def findings(algorithms_out: pd.DataFrame, datasets_out: pd.DataFrame) -> list[d
         whole, rest = _split(rows)
         if bootstrap.FRAGILE[0] <= rest["significant"].mean() <= bootstrap.FRAGILE[1]:
             names = rest.loc[rest["significant"] != whole, "without"].tolist()
-            text = f"{i} - {j} is {_word(whole)} with all datasets and {_word(not whole)} without {_any(names)}"
+            text = f"{i} - {j} is {_word(whole)} with all data sets and {_word(not whole)} without {_any(names)}"
             warnings.append({"code": "FRAGILE", "text": text, "algorithm_i": i, "algorithm_j": j, "without": names})
     return warnings
 
@@ -86,14 +86,12 @@ def _parts(matrix: pd.DataFrame, axis: int) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _without_each(matrix: pd.DataFrame, test: Test, alpha: float, axis: int) -> pd.DataFrame:
-
     parts = [decisions(part, test, alpha).assign(without=name) for name, part in _parts(matrix, axis) if min(part.shape) > 1]
     return pd.concat(parts, ignore_index=True)[["without", *PAIR, "rank_difference", "p", "significant"]]
 
 
 def decisions(matrix: pd.DataFrame, test: Test, alpha: float) -> pd.DataFrame:
     """Every pair: algorithm_i, algorithm_j, rank_difference (i - j, negative = i better), p, significant."""
-
     p, means = test(matrix), ranks.mean_ranks(matrix)
     rows = [(i, j, means[i] - means[j], p.loc[i, j]) for i, j in combinations(matrix.index, 2)]
     table = pd.DataFrame(rows, columns=[*PAIR, "rank_difference", "p"])

@@ -1,6 +1,6 @@
 """Multiverse analysis: would the conclusion hold under other defensible choices?
 
-A specification is a selection rule x a set of runs x a set of datasets x a test.
+A specification is a selection rule x a set of runs x a set of data sets x a test.
 
 Source: Steegen et al., "Increasing transparency through a multiverse analysis", 2016.
 """
@@ -36,9 +36,9 @@ def analyse(
 ) -> dict:
     """The table of all specifications, how often each pair differs, the choices that were varied, and what was left out.
 
-    A test that cannot reject on so few datasets, whatever the scores, is not a specification: `left_out` names it, with its count.
+    A test that cannot reject on so few data sets, whatever the scores, is not a specification: `left_out` names it, with its count.
 
-    `selected`: scores as selected in this analysis; `sets`: named sets of datasets; `suspects`: runs that the audit doubts; `last`: the
+    `selected`: scores as selected in this analysis; `sets`: named sets of data sets; `suspects`: runs that the audit doubts; `last`: the
     same runs averaged over their last epochs. Selection rules are varied if epochs are known, and only rules that can be applied.
     """
     logging.getLogger(__name__).info("multiverse analysis")
@@ -110,7 +110,7 @@ def agreement(table: pd.DataFrame, by: Iterable[str] = ()) -> pd.DataFrame:
 def tests(options: Options, n: int, families: Mapping[str, str]) -> dict[str, Callable[[pd.DataFrame], pd.DataFrame]]:
     """Name -> test: a matrix -> p [n, n]; the test against the baseline has p only for pairs with it. For two algorithms the exact tests.
 
-    With families of datasets only the test that uses them: the others reject a true null hypothesis in a quarter to a half of all cases.
+    With families of data sets only the test that uses them: the others reject a true null hypothesis in a quarter to a half of all cases.
     """
     functions = {"permutation": lambda matrix: permutation.test(matrix, families=families or None, draws=DRAWS, seed=options.seed).pairs}
     if families:
@@ -125,7 +125,7 @@ def tests(options: Options, n: int, families: Mapping[str, str]) -> dict[str, Ca
 
 
 def _smallest_p(matrix: pd.DataFrame, families: Mapping[str, str]) -> dict[str, float]:
-    """The smallest p of each of `tests` for as many algorithms and datasets without ties; Conover's can be 0."""
+    """The smallest p of each of `tests` for as many algorithms and data sets without ties; Conover's can be 0."""
     n, m = matrix.shape
     blocks = len({families[name] for name in matrix}) if families else m
     z = 2 * float(stats.norm.sf((n - 1) / np.sqrt(n * (n + 1) / (6 * m))))  # one algorithm always best, the other always worst

@@ -1,12 +1,12 @@
-"""What would more datasets or more runs show? Simulation from a two-way model, and the smallest difference a t-test can detect.
+"""What would more data sets or more runs show? Simulation from a two-way model, and the smallest difference a t-test can detect.
 
-Scores are standardised within each dataset (mean 0, std 1 over the algorithms' means) to give datasets equal weight. With two algorithms
-this would make all differences equal, so they share one scale over all datasets. Then
+Scores are standardised within each data set (mean 0, std 1 over the algorithms' means) to give data sets equal weight. With two algorithms
+this would make all differences equal, so they share one scale over all data sets. Then
 
-    score = effect of the algorithm + algorithm x dataset (normal, std `interaction`) + run (normal, std `run`).
+    score = effect of the algorithm + algorithm x data set (normal, std `interaction`) + run (normal, std `run`).
 
 All answers assume that the estimated effects are the true ones. The largest of several estimated effects is usually too large, so for
-the best pair the numbers are optimistic. With BiasBed's variances three runs are as good as a hundred: more datasets are needed.
+the best pair the numbers are optimistic. With BiasBed's variances three runs are as good as a hundred: more data sets are needed.
 """
 
 import math
@@ -27,19 +27,19 @@ TESTS = {"friedman": "Friedman's test", "nemenyi": "Nemenyi's test", "control_ho
 
 
 class Model(NamedTuple):
-    """The two-way model in standard deviations of a dataset's algorithm means; for two algorithms in their root mean square."""
+    """The two-way model in standard deviations of a data set's algorithm means; for two algorithms in their root mean square."""
 
     effects: pd.Series  # of each algorithm, mean 0
-    interaction: float  # std of algorithm x dataset
+    interaction: float  # std of algorithm x data set
     run: float  # std of runs within a cell
 
 
 def fit(selected: pd.DataFrame) -> Model:
-    """The model from one value for every algorithm, run and dataset; variances by the method of moments, not below 0.
+    """The model from one value for every algorithm, run and data set; variances by the method of moments, not below 0.
 
-    A dataset on which all algorithms have the same mean has no scale and is left out, unless there are two algorithms. run is NaN if every
-    cell has one run: the interaction then contains both. With three or four algorithms the std of a dataset is imprecise: run is
-    overestimated, interaction underestimated. Raises ValueError for fewer than 2 algorithms or 2 datasets that differ, or a missing cell.
+    A data set on which all algorithms have the same mean has no scale and is left out, unless there are two algorithms. run is NaN if every
+    cell has one run: the interaction then contains both. With three or four algorithms the std of a data set is imprecise: run is
+    overestimated, interaction underestimated. Raises ValueError for fewer than 2 algorithms or 2 data sets that differ, or a missing cell.
     """
     cells = selected.groupby(["algorithm", "dataset"], sort=False)["value"]
     means, variances, counts = (table.unstack("dataset") for table in (cells.mean(), cells.var(), cells.size()))
@@ -49,7 +49,7 @@ def fit(selected: pd.DataFrame) -> Model:
     useful = spread[spread > 0].index
     n, m = len(means), len(useful)
     if m < 2:
-        raise ValueError(f"power needs at least 2 datasets on which the algorithms differ, got {m}; add datasets")
+        raise ValueError(f"power needs at least 2 data sets on which the algorithms differ, got {m}; add data sets")
     if n == 2:
         useful, spread = means.columns, spread * 0 + np.sqrt((spread**2).mean())
         m = len(useful)
@@ -70,7 +70,7 @@ def curves(
     alpha: float = 0.05,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Power with 2 to `largest` datasets: columns test, algorithm_i, algorithm_j, datasets, power.
+    """Power with 2 to `largest` data sets: columns test, algorithm_i, algorithm_j, datasets, power.
 
     test is 'friedman' (any difference; no pair), 'nemenyi' (every pair) or 'control_holm' (every algorithm against `baseline`, z on mean
     ranks with Holm's correction; only where a baseline is given). For two algorithms each is the sign test.
@@ -81,7 +81,7 @@ def curves(
     noise = math.sqrt(model.interaction**2 + (model.run**2 / runs if model.run == model.run else 0.0))
     normal = np.random.default_rng(seed).standard_normal((draws, n, largest))
     ranked = bootstrap.rank(effects.to_numpy()[:, None] + noise * normal)
-    sums = ranked.cumsum(axis=2)[:, :, 1:]  # [B, n, largest - 1] with the first 2, 3, ... datasets
+    sums = ranked.cumsum(axis=2)[:, :, 1:]  # [B, n, largest - 1] with the first 2, 3, ... data sets
     datasets = np.arange(2, largest + 1)
     error = np.sqrt(n * (n + 1) * datasets / 6)  # of a difference of rank sums
     if n > 2:
@@ -140,7 +140,7 @@ def per_dataset(selected: pd.DataFrame, runs: Sequence[int] = (3, 5, 10, 20), po
 
 
 def runs_needed(selected: pd.DataFrame, power: float = 0.8, alpha: float = 0.05) -> pd.DataFrame:
-    """Every pair on every dataset: algorithm_i, algorithm_j, dataset, difference (i - j) of the means, runs.
+    """Every pair on every data set: algorithm_i, algorithm_j, dataset, difference (i - j) of the means, runs.
 
     runs: the fewest of each algorithm for which `detectable` is at most the difference; NaN if LARGEST_RUNS are too few or the std of
     runs is unknown.
@@ -168,7 +168,7 @@ def holm_rejects(z: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def _lead_of_sign_test(datasets: np.ndarray, alpha: float) -> np.ndarray:
-    """Two algorithms: wins minus losses beyond which the exact sign test is significant [M]; the number of datasets if it cannot be."""
+    """Two algorithms: wins minus losses beyond which the exact sign test is significant [M]; the number of data sets if it cannot be."""
     losses = (2 * stats.binom.cdf(np.arange(datasets.max())[:, None], datasets, 0.5) < alpha).sum(axis=0)
     return datasets - 2 * losses
 
