@@ -287,7 +287,7 @@ def test_printing_gives_a_light_pdf_with_everything_unfolded(browser, path):
 def test_figures_come_before_tables_and_raw_tables_are_folded(browser, tmp_path):
     raw = pd.DataFrame({"pair": ["a – b"] * 28, "p": [0.5] * 28})
     section = html.Section("Pairs", [], [("Short", raw[:3])], [Figure("f", "a figure", SVG, [])], [("All pairs", raw)])
-    made = html.Document("t", ["Asked: is there a difference?", "No.", "A remark."], [section], [], {})
+    made = html.Document("t", ["Question: is there a difference?", "No.", "A remark."], [section], [], {})
     (tmp_path / "page.html").write_text(html.page(made), encoding="utf-8")
     browser.open(tmp_path / "page.html")
     tops = "[...document.querySelectorAll('section figure, section table')].map(part => part.getBoundingClientRect().top)"

@@ -40,7 +40,7 @@ def test_a_terminal_shows_the_stages_and_they_vanish(path):
             shown += part
         output = process.stdout.read().decode()
     os.close(ours)
-    assert process.returncode == 0 and output.startswith("Asked: ")
+    assert process.returncode == 0 and output.startswith("Question: ")
     assert b"reading" in shown or b"tests" in shown
     assert b"\x1b[2K" in shown  # the line is erased
 

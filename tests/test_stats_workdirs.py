@@ -168,7 +168,7 @@ def test_runs_of_one_name_with_other_settings_are_refused(tmp_path, capsys, old,
     first, second = saved(tmp_path / "a", (0, 1), old=old), saved(tmp_path / "b", (2, 3), **changed)
     code, text = stats(capsys, first, second)
     assert code == 2 and f"{first} and {second} are runs of one algorithm, 'erm', with different settings" in text and words in text
-    cure = shlex.split(text.partition("another name, ")[2].partition(", or train both with")[0])
+    cure = shlex.split(text.partition("Rename one of them, ")[2].partition(", or train both with")[0])
     assert cure[0] == "--rename" and stats(capsys, first, second, *cure)[0] == 0
     third = saved(tmp_path / "c", (0, 1), name="lff", **changed)
     assert stats(capsys, first, third)[0] == 0  # algorithms may differ

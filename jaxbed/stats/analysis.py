@@ -216,7 +216,7 @@ def _datasets(frame: pd.DataFrame, options: Options) -> list[str]:
 
 
 def _strict(selected: pd.DataFrame, trained: dict, findings: list[dict]) -> list[str]:
-    """Datasets that are shifted (if roles are known), and on which no algorithm was trained and no epoch selected."""
+    """Data sets that are shifted (if roles are known), and on which no algorithm was trained and no epoch selected."""
     shifted = selected["role"] == "ood"
     known = (selected[shifted] if shifted.any() else selected)["dataset"].unique().tolist()
     excluded = {dataset for datasets in trained.values() for dataset in datasets}

@@ -149,7 +149,7 @@ def firmness(
 
 
 def with_firmness(results: dict) -> pd.DataFrame:
-    """The pairs, and how firm each is: rank_difference_low, _high (95 %, datasets and runs resampled), how often it is significant
+    """The pairs, and how firm each is: rank_difference_low, _high (95 %, data sets and runs resampled), how often it is significant
     (stability_share of run resamples; multiverse_i_better, _j_better of _specifications), and the answer for these data sets.
     """
     pair, table = PAIR, results["pairs"]
@@ -267,4 +267,6 @@ def _floors(n: int, m: int, blocks: int, alpha: float, with_baseline: bool) -> l
         return []
     listed = "; ".join(f"{name} ({p:.3g})" for name, p in high.items())
     counted = "1 block" if blocks == 1 else f"{blocks} blocks"
-    return [{"code": "FLOOR", "text": f"cannot give p < {alpha:g} with {counted} and {n} algorithms, whatever the scores: {listed}"}]
+    return [
+        {"code": "FLOOR", "text": f"tests that cannot give p < {alpha:g} with {counted} and {n} algorithms, whatever the scores: {listed}"}
+    ]

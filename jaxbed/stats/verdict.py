@@ -71,7 +71,7 @@ def sentences(results: dict) -> list[str]:
 
 def _new_datasets(results: dict) -> list[str]:
     n, m, alpha, baseline = len(results["algorithms"]), len(results["datasets"]), results["alpha"], results["baseline"]
-    asked = f"Asked: would the algorithms differ on another data set of this kind? {n} algorithms, {_count(m, 'data set')}"
+    asked = f"Question: would the algorithms differ on another data set of this kind? {n} algorithms, {_count(m, 'data set')}"
     friedman, claimed = results["friedman"], results["claims"]
     if friedman is None:
         reason = "one data set is one block: no rank test over data sets is possible." if m else "no data set has scores of all algorithms."
@@ -104,7 +104,7 @@ def _new_datasets(results: dict) -> list[str]:
 
 def _these_datasets(results: dict) -> list[str]:
     these, alpha, baseline = results["these_datasets"], results["alpha"], results["baseline"]
-    asked = "Asked: would the algorithms differ on these data sets with other runs?"
+    asked = "Question: would the algorithms differ on these data sets with other runs?"
     if these is None:
         return [asked, "No conclusion: every algorithm has one run, so the variation between runs is unknown. Train more runs."]
     claimed = results["claims"]

@@ -126,7 +126,7 @@ def diverged(frame: pd.DataFrame) -> list[dict]:
     """DIVERGED: runs that became non-finite or were truncated, and when."""
     runs = [{"algorithm": row.algorithm, "run": int(row.run), "epoch": row.epoch} for row in failures.find(frame).itertuples()]
     listed = names.first_few(f"{run['algorithm']} run {run['run']}" for run in runs)
-    return [{"code": "DIVERGED", "text": f"failed: {listed}", "runs": runs}] if runs else []
+    return [{"code": "DIVERGED", "text": f"failed runs: {listed}", "runs": runs}] if runs else []
 
 
 def frozen_runs(frame: pd.DataFrame, epochs: int = 20) -> list[dict]:

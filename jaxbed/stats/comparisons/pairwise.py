@@ -9,7 +9,7 @@ baseline, the question "better than it?", only n-1, with far more power.
 z         (R_i - R_j) / sqrt(n (n+1) / (6 m)) of mean ranks, normal. All pairs: Siegel; against a baseline: Demšar's recommendation.
 conover   t of the rank sums with the residual variance of the ranks, (n-1)(m-1) d.o.f. Liberal after a strong overall result. With perfect
           agreement no variance is left and p is 0, too small, as that of Friedman's F.
-wilcoxon  signed ranks of the differences of scores, exact with ties. Datasets without a difference are dropped, or kept while ranking
+wilcoxon  signed ranks of the differences of scores, exact with ties. Data sets without a difference are dropped, or kept while ranking
           (pratt), as a check. It takes differences on different data sets for comparable; the sign test does not.
 sign      number of wins against number of losses, exact.
 

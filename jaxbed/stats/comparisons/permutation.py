@@ -5,7 +5,7 @@ orders, or of random ones, give three kinds of p-values in one pass: Friedman's;
 baseline. The last two are adjusted for all comparisons by the distribution of the largest difference (single step). They depend on which
 algorithms are compared, and control the family-wise error if no algorithm differs from another.
 
-Datasets made from the same images are not independent evidence. Given their families, the algorithms are permuted once for all data sets
+Data sets made from the same images are not independent evidence. Given their families, the algorithms are permuted once for all data sets
 of a family: their ranks are added up, and the sum is one block.
 
 Sources: Friedman 1937; Eisinga et al., "Exact p-values for pairwise comparison of Friedman rank sums", BMC Bioinformatics 2017 (without

@@ -1,6 +1,6 @@
 """Rank tests over data sets: would the algorithms differ on another data set of this kind?
 
-A matrix is a DataFrame, algorithms in rows, datasets in columns, one mean over runs in each cell, higher is better. n algorithms,
+A matrix is a DataFrame, algorithms in rows, data sets in columns, one mean over runs in each cell, higher is better. n algorithms,
 m data sets. Rank 1 is best; equal values (after rounding to 1e-9) share the average of their ranks.
 
 Blocks are data sets, never runs. With BiasBed's own spread, Friedman on 70 runs as blocks rejects a true null in 98 % of cases instead

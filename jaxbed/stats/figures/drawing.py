@@ -126,7 +126,7 @@ def _of_scores(analysis: Analysis) -> "dict[str, tuple[str, Callable[[], matplot
     made: dict[str, tuple[str, Callable[[], matplotlib.figure.Figure]]] = {}
     made["runs"] = caption, partial(runs, rows, unit, factor, baseline, trained)
     if analysis.stability is not None:
-        scale = "Datasets have equal weight, in the unit of the scores: meaningful if a point means the same on all of them."
+        scale = "Data sets have equal weight, in the unit of the scores: meaningful if a point means the same on all of them."
         caption = "Interquartile mean (IQM) of the scores of all runs on all data sets, with the percentile interval over resampled runs; "
         caption += f"with few runs it is too narrow. {scale}"
         many = len(results["algorithms"]) > MOST_PROFILES

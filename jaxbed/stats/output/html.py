@@ -53,7 +53,7 @@ class Document(NamedTuple):
     sections: list[Section]
     warnings: list[dict]
     facts: dict[str, str]
-    answers: int = 1  # number of verdict lines that are the answer; the question begins with "Asked: "
+    answers: int = 1  # number of verdict lines that are the answer; the question begins with "Question: "
 
 
 def page(document: Document) -> str:
@@ -191,7 +191,7 @@ def _facts(facts: dict[str, str]) -> str:
 
 def _verdict(lines: Sequence[str], answers: int) -> str:
     """The answer stands out from the question and the rest."""
-    asked = int(lines[0].startswith("Asked: ")) if lines else 0
+    asked = int(lines[0].startswith("Question: ")) if lines else 0
     parts = [f'<p class="asked">{escape(line)}</p>' for line in lines[:asked]]
     parts += [f'<div class="answer">{_paragraphs(lines[asked : asked + answers])}</div>', _paragraphs(lines[asked + answers :])]
     return "\n".join(parts)

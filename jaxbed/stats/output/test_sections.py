@@ -174,7 +174,7 @@ def firmness(results: dict, figures: dict) -> Section:
             f"this is too optimistic. In {power['unit']}, the interaction of algorithm and data set is {power['interaction_std']:.2f}, "
             f"the std of runs {power['run_std']:.2f}."
         )
-        captioned.append(("Datasets needed for 80 % power (–: more than 60)", power["datasets_needed"]))
+        captioned.append(("Data sets needed for 80 % power (–: more than 60)", power["datasets_needed"]))
         captioned.append(
             ("Smallest difference of two algorithms detected with 80 % power, by number of runs", power["detectable_per_dataset"])
         )

@@ -96,7 +96,7 @@ def renamed(roles: pd.DataFrame, algorithms: Mapping[str, str], datasets: Mappin
 
 
 def unknown(roles: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
-    """Datasets and algorithms of the file that do not occur in the scores: misspelt, or not compared here."""
+    """Data sets and algorithms of the file that do not occur in the scores: misspelt, or not compared here."""
     return sorted(set(roles["dataset"]) - set(frame["dataset"])) + sorted(set(algorithms(roles)) - set(frame["algorithm"]))
 
 

@@ -28,9 +28,7 @@ class Rule(NamedTuple):
     """A way to choose epochs. A rule with a number is written NAME:N, and its criterion gets N as second argument."""
 
     name: str
-    criterion: (
-        Callable[..., pd.DataFrame] | None
-    )  # records -> a score for each epoch, see `criteria`; None: the last epochs, without a score
+    criterion: Callable[..., pd.DataFrame] | None  # records -> scores of epochs, see `criteria`; None: the last epochs
     example: int = 0  # a number to show in messages; 0: the rule takes none
     by_groups: bool = False  # noisy where the validation split has few images of a group
     cherry_picked: bool = False  # looks at test scores: the result must not be tested

@@ -22,7 +22,7 @@ from jaxbed.stats.sensitivity import leave_one_out
 from jaxbed.stats.sensitivity.leave_one_out import PAIR, Test
 
 DRAWS = 20_000
-RULES = ("best_val", "last")
+RULES = ("best_val", "last")  # next to the rule of the analysis, and last_n
 
 
 def analyse(
