@@ -44,7 +44,7 @@ figures/                  drawing: which figures there are; rank_figures, score_
 output/                   results as files
     files                 everything that is written; stats.json
     report                text for the terminal
-    document, sections, test_sections, html, html_style   report.html
+    document, sections, sections_of_tests, html, html_style   report.html
     headings              readable column heads
     latex, listing        LaTeX tables; tests.csv
 

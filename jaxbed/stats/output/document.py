@@ -7,7 +7,7 @@ import pandas as pd
 from jaxbed.stats import tables
 from jaxbed.stats.analysis import Analysis
 from jaxbed.stats.figures.drawing import Figure
-from jaxbed.stats.output import headings, html, report, sections, test_sections
+from jaxbed.stats.output import headings, html, report, sections, sections_of_tests
 from jaxbed.stats.output.html import Document, Section
 from jaxbed.stats.selection import rules
 
@@ -17,13 +17,13 @@ def build(analysis: Analysis, drawn: Sequence[Figure], facts: dict) -> Document:
     results, figures = analysis.results, {figure.name: figure for figure in drawn}
     sections = [_scores(analysis, figures)]
     if results["friedman"]:
-        sections += [test_sections.on_new_datasets(analysis, figures), test_sections.bradley_terry(results)]
+        sections += [sections_of_tests.on_new_datasets(analysis, figures), sections_of_tests.bradley_terry(results)]
     if results["missing_cells"]:
-        sections += [test_sections.missing_cells(results)]
+        sections += [sections_of_tests.missing_cells(results)]
     if results["these_datasets"]:
-        sections += [test_sections.on_these_datasets(results)]
+        sections += [sections_of_tests.on_these_datasets(results)]
     if results["friedman"]:
-        sections += [test_sections.firmness(results, figures)]
+        sections += [sections_of_tests.firmness(results, figures)]
     if analysis.chosen is not None:
         sections += [_epochs(analysis, figures)]
     if facts.get("files"):
