@@ -183,7 +183,7 @@ def test_a_folder_that_is_no_workdir_is_answered_with_what_is_in_it(tmp_path, ca
     code, text = stats(capsys, tmp_path)
     assert code == 2 and f"{tmp_path} is not a workdir (config.json is missing): pass what it contains: {path}" in text
     (tmp_path / "run").mkdir()
-    assert "give a folder of a run, or a CSV of scores" in stats(capsys, tmp_path / "run")[1]
+    assert "pass the folder of a run, or a CSV file of scores" in stats(capsys, tmp_path / "run")[1]
     write(tmp_path / "run", "{}", "config.json")
     assert f"pass what it contains: {tmp_path}/run" in stats(capsys, tmp_path)[1]
 
@@ -305,7 +305,7 @@ def test_names_that_a_reader_takes_for_one_are_refused_or_renamed(tmp_path, caps
     path = write(tmp_path, "\n".join([HEADER, *(f"{line},0.5" for line in lines)]))
     code, text = stats(capsys, path)
     assert code == 2 and f"{column}s {one!r} and {other!r} differ only in case, spaces, _, - or Unicode form" in text
-    cure = shlex.split(re.search(r"if they are one, (--rename .*); if not", text)[1])
+    cure = shlex.split(re.search(r"if they are the same, (--rename .*); if not", text)[1])
     assert stats(capsys, path, *cure)[0] == 0
     assert stats(capsys, path, "--rename", f"{other}=another")[0] == 0
 
