@@ -27,7 +27,9 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from jaxbed.stats import per_dataset, records, select
+from jaxbed.stats.comparisons import per_dataset
+from jaxbed.stats.reading import records
+from jaxbed.stats.selection import rules
 from jaxbed.system import ending
 from jaxbed.tuning import launch
 
@@ -79,7 +81,7 @@ def chosen(folder: pathlib.Path) -> pd.DataFrame:
     frame, found = records.load([folder]), []
     test = frame[(frame["role"] != "val") & frame["metric"].isin(METRICS)]
     for criterion in CRITERIA:
-        epochs = select.choose(frame, criterion)[["run", "epoch"]]
+        epochs = rules.choose(frame, criterion)[["run", "epoch"]]
         found.append(test.merge(epochs, on=["run", "epoch"]).assign(criterion=criterion, value=lambda rows: 100 * rows["value"]))
     return pd.concat(found)[["criterion", "metric", "run", "value"]]
 

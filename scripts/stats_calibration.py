@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from jaxbed.stats import bootstrap, claims, pairwise, permutation
+from jaxbed.stats import claims
+from jaxbed.stats.comparisons import pairwise, permutation
+from jaxbed.stats.sensitivity import bootstrap
 
 ALPHA = 0.05
 SIZES = [(algorithms, datasets) for algorithms in (3, 5, 8) for datasets in (6, 10, 20)]

@@ -4,13 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import audit, printed, records, scales
+from jaxbed.stats.audit import checks, printed_tables, scales
+from jaxbed.stats.reading import records
 
 DATASETS = ["A", "B", "C", "D", "E", "F"]
 
 
 def selected_scores(seed: int = 0, runs: int = 6) -> pd.DataFrame:
-    """Three algorithms 5 points apart on six datasets, runs 1 point apart: nothing to find."""
+    """Three algorithms 5 points apart on six data sets, runs 1 point apart: nothing to find."""
     rng = np.random.default_rng(seed)
     rows = [
         (name, run, dataset, 40 + 5 * place + 3 * column + rng.normal())
@@ -47,8 +48,8 @@ def is_cell(frame: pd.DataFrame, algorithm: str, run: int | None = None, dataset
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_is_found_in_good_scores(seed):
     selected = selected_scores(seed)
-    assert audit.audit(selected, selected, last=selected) == []
-    assert audit.audit(curves(), selected) == []
+    assert checks.audit(selected, selected, last=selected) == []
+    assert checks.audit(curves(), selected) == []
 
 
 def test_findings_do_not_depend_on_the_order_of_rows():
@@ -57,7 +58,7 @@ def test_findings_do_not_depend_on_the_order_of_rows():
     shuffled = selected.sample(frac=1, random_state=1)
 
     def texts(frame):
-        return sorted(set(codes(audit.audit(frame, frame))))
+        return sorted(set(codes(checks.audit(frame, frame))))
 
     assert texts(selected) == texts(shuffled) == ["DUPLICATE_RUN", "OUTLIER_RUN"]
 
@@ -69,12 +70,12 @@ def test_equal_runs():
     selected = selected_scores()
     own = is_cell(selected, "erm", 1)
     selected.loc[is_cell(selected, "erm", 4), "value"] = selected.loc[own, "value"].to_numpy() + 1e-12
-    (finding,) = audit.duplicate_runs(selected)
+    (finding,) = checks.duplicate_runs(selected)
     assert finding["runs"] == [{"algorithm": "erm", "run": 1}, {"algorithm": "erm", "run": 4}]
-    assert finding["text"] == "equal on all datasets: erm run 1, erm run 4"
-    assert audit.duplicate_runs(selected[selected["dataset"].isin(["A", "B"])]) == []  # two datasets may agree by chance
+    assert finding["text"] == "equal scores on all data sets: erm run 1, erm run 4"
+    assert checks.duplicate_runs(selected[selected["dataset"].isin(["A", "B"])]) == []  # two data sets may agree by chance
     selected.loc[own & (selected["dataset"] == "F"), "value"] += 0.1
-    assert audit.duplicate_runs(selected) == []
+    assert checks.duplicate_runs(selected) == []
 
 
 def test_a_run_of_another_algorithm():
@@ -82,53 +83,53 @@ def test_a_run_of_another_algorithm():
     strange = is_cell(selected, "erm", 3)
     selected.loc[strange, "value"] = selected.loc[is_cell(selected, "lff", 3), "value"].to_numpy() + 0.3
     selected.loc[strange & (selected["dataset"] == "F"), "value"] += 60  # far out, and still nearest to lff
-    (finding,) = audit.outlier_runs(selected)
+    (finding,) = checks.outlier_runs(selected)
     assert [finding[key] for key in ("algorithm", "run", "dataset", "nearest")] == ["erm", 3, "F", "lff"] and finding["z"] > 10
     own = selected.loc[is_cell(selected, "erm", dataset="F"), "value"]
     mad = (own - own.median()).abs().median()
     assert finding["z"] == pytest.approx(0.6745 * (own.max() - own.median()) / mad)
-    assert audit.outlier_runs(selected[selected["run"].isin([3, 4])]) == []  # two runs: nobody knows which is strange
+    assert checks.outlier_runs(selected[selected["run"].isin([3, 4])]) == []  # two runs: nobody knows which is strange
 
 
 def test_an_outlier_that_is_nearest_to_its_own_algorithm_is_left_alone():
     selected = selected_scores()
     selected.loc[is_cell(selected, "erm", 3, "A"), "value"] -= 20
-    assert audit.outlier_runs(selected) == []
+    assert checks.outlier_runs(selected) == []
 
 
 @pytest.mark.parametrize("change", [-400, -40, 90, 4000])
 @pytest.mark.parametrize("datasets", [["C"], DATASETS])
-def test_an_outlier_that_is_far_from_everything_is_told_whatever_it_is_near(change, datasets):
+def test_an_outlier_that_is_far_from_everything_is_reported_whatever_it_is_near(change, datasets):
     selected = selected_scores()
     strange = is_cell(selected, "erm", 3) & selected["dataset"].isin(datasets)
     selected.loc[strange, "value"] += change
-    (finding,) = audit.outlier_runs(selected)
+    (finding,) = checks.outlier_runs(selected)
     assert [finding["algorithm"], finding["run"]] == ["erm", 3] and finding["dataset"] in datasets
-    assert audit.outlier_runs(selected[~(strange & (selected["dataset"] != "C"))]) != []  # also where it has no other scores
+    assert checks.outlier_runs(selected[~(strange & (selected["dataset"] != "C"))]) != []  # also where it has no other scores
     few = selected[selected["run"].isin([2, 3, 4]) & selected["algorithm"].isin(["erm", "sagnet"])]
     if len(datasets) == 1:
-        assert audit.outlier_runs(few) == []  # with six scores nobody knows what is far
+        assert checks.outlier_runs(few) == []  # with six scores nobody knows what is far
 
 
 def test_chance_makes_no_outliers():
     rng, found = np.random.default_rng(0), 0
     for _ in range(40):
         rows = [(name, run, dataset, rng.normal()) for name in ("erm", "sagnet", "lff") for run in range(3) for dataset in DATASETS]
-        found += len(audit.outlier_runs(tidy(rows)))
+        found += len(checks.outlier_runs(tidy(rows)))
     assert found <= 2  # of 40 tables
 
 
 def test_the_spread_is_not_taken_below_the_step_of_the_scores():
     rows = [("erm", run, name, 50 + 0.1 * (run == 5)) for run in range(1, 6) for name in DATASETS]
     rows += [("lff", run, name, 50.2 + 0.1 * (run == 1)) for run in range(1, 6) for name in DATASETS]
-    assert audit.outlier_runs(tidy(rows)) == []  # MAD 0, and one step of 0.1 away
+    assert checks.outlier_runs(tidy(rows)) == []  # MAD 0, and one step of 0.1 away
 
 
 def test_counts_of_runs():
     selected = selected_scores()
-    (finding,) = audit.run_counts(selected[~is_cell(selected, "lff", 6)])
+    (finding,) = checks.run_counts(selected[~is_cell(selected, "lff", 6)])
     assert finding["code"] == "UNEQUAL_RUNS" and finding["runs"] == {"erm": 6, "sagnet": 6, "lff": 5}
-    (finding,) = audit.run_counts(selected[~is_cell(selected, "lff", 6, "C")])
+    (finding,) = checks.run_counts(selected[~is_cell(selected, "lff", 6, "C")])
     assert finding["code"] == "MISSING" and finding["cells"] == [{"algorithm": "lff", "run": 6, "dataset": "C"}]
 
 
@@ -145,8 +146,8 @@ def test_values_that_cannot_be(value, scale, most, metric):
     (finding,) = scales.impossible(selected)
     assert finding["code"] == "IMPOSSIBLE" and finding["most"] == most
     assert finding["cells"] == [{"algorithm": "erm", "run": 3, "dataset": "A", "value": value}]
-    assert finding["text"] == f"{metric} cannot lie outside 0 to {most} here, as it does for erm run 3 on A ({value:g})"
-    assert "IMPOSSIBLE" in codes(audit.audit(selected, selected))
+    assert finding["text"] == f"{metric} must be between 0 and {most} here, but is not for erm run 3 on A ({value:g})"
+    assert "IMPOSSIBLE" in codes(checks.audit(selected, selected))
     assert "erm run 3 on A at epoch 7 (" in scales.impossible(selected.assign(epoch=7.0))[0]["text"]
     assert scales.impossible(selected.assign(metric="acc_diff")) == []  # may be negative, a loss above 1
     assert scales.impossible(selected.assign(status="diverged")) == []
@@ -173,49 +174,49 @@ def test_diverged_and_frozen_runs():
     frame = curves()
     frozen = frame["dataset"].eq("A") & frame["epoch"].between(8, 28)
     frame.loc[frozen, "value"] = 0.25
-    (finding,) = audit.frozen_runs(frame)  # 21 epochs
+    (finding,) = checks.frozen_runs(frame)  # 21 epochs
     assert [finding[key] for key in ("run", "datasets", "first_epoch", "last_epoch")] == [1, ["A"], 8, 28]
-    assert audit.frozen_runs(frame[~(frozen & (frame["epoch"] == 15))]) == []  # 20 epochs
-    assert audit.frozen_runs(frame.sample(frac=1, random_state=0)) == [finding]
+    assert checks.frozen_runs(frame[~(frozen & (frame["epoch"] == 15))]) == []  # 20 epochs
+    assert checks.frozen_runs(frame.sample(frac=1, random_state=0)) == [finding]
     frame.loc[frame["epoch"] >= 25, "status"] = "diverged"
-    assert audit.frozen_runs(frame) == []
-    (finding,) = audit.diverged(frame)
+    assert checks.frozen_runs(frame) == []
+    (finding,) = checks.diverged(frame)
     assert finding["runs"] == [{"algorithm": "erm", "run": 1, "epoch": 25}]
 
 
 def test_small_groups():
     frame = curves().assign(metric="conflicting", n_total=29.0)
-    (finding,) = audit.small_groups(frame)  # test sets do not select
+    (finding,) = checks.small_groups(frame)  # test sets do not select
     assert [finding[key] for key in ("dataset", "group", "images")] == ["held_out", "conflicting", 29]
-    assert audit.small_groups(frame.assign(n_total=30.0)) == [] and audit.small_groups(frame.assign(metric="accuracy")) == []
+    assert checks.small_groups(frame.assign(n_total=30.0)) == [] and checks.small_groups(frame.assign(metric="accuracy")) == []
 
 
 def test_validation_that_is_a_test_set():
     frame = pd.concat([curves(1), curves(2)], ignore_index=True)
     copy = frame["dataset"].eq("B") & frame["run"].eq(2)
     frame.loc[copy, "value"] = frame.loc[frame["dataset"].eq("held_out") & frame["run"].eq(2), "value"].to_numpy()
-    (finding,) = audit.validation_is_test(frame.sample(frac=1, random_state=0))
+    (finding,) = checks.validation_is_test(frame.sample(frac=1, random_state=0))
     assert [finding[key] for key in ("dataset", "validation", "runs")] == ["B", "held_out", [{"algorithm": "erm", "run": 2}]]
-    assert audit.validation_is_test(frame[frame["epoch"] <= 2]) == []  # two epochs may agree by chance
-    assert audit.validation_is_test(frame.assign(value=0.1)) == []  # all at chance level
+    assert checks.validation_is_test(frame[frame["epoch"] <= 2]) == []  # two epochs may agree by chance
+    assert checks.validation_is_test(frame.assign(value=0.1)) == []  # all at chance level
     frame.loc[copy & (frame["epoch"] == 9), "value"] += 0.01
-    assert audit.validation_is_test(frame) == []
+    assert checks.validation_is_test(frame) == []
 
 
 def test_selection_on_test_images_from_scores_alone():
     last = selected_scores(1)
     noise = np.random.default_rng(2).normal(size=len(last))
     best = last.assign(value=last["value"] + noise + 2 * (last["dataset"] == "D"))
-    (finding,) = audit.selected_on_test(best, last.sample(frac=1, random_state=0))
+    (finding,) = checks.selected_on_test(best, last.sample(frac=1, random_state=0))
     excess = (best["value"] - last["value"])[last["dataset"] == "D"]
     assert finding["dataset"] == "D" and [finding["excess"], finding["std"]] == pytest.approx([excess.mean(), excess.std()])
 
 
-# ---- datasets
+# ---- data sets
 
 
 def test_training_data():
-    found = audit.in_distribution(selected_scores(), {"lff": ["B", "Z"], "erm": ["B", "C"], "other": ["A"]})
+    found = checks.in_distribution(selected_scores(), {"lff": ["B", "Z"], "erm": ["B", "C"], "other": ["A"]})
     assert [(finding["dataset"], finding["algorithms"]) for finding in found] == [("B", ["erm", "lff"]), ("C", ["erm"])]
 
 
@@ -225,13 +226,13 @@ def test_dependent_and_few_blocks():
     scores[:, 1] = np.exp(scores[:, 0])  # the same order
     selected = tidy([(f"a{i}", 1, name, scores[i, j]) for i in range(8) for j, name in enumerate(DATASETS)])
     families = {"C": "photos", "D": "photos"}
-    by_family, by_correlation = audit.dependent_blocks(selected, families)
+    by_family, by_correlation = checks.dependent_blocks(selected, families)
     assert by_family["families"] == {"photos": ["C", "D"]} and by_family["effective"] == 5
     expected = {(DATASETS[i], DATASETS[j]) for i in range(6) for j in range(i) if spearman(scores[:, i], scores[:, j]) > 0.7}
     assert {(pair["dataset_j"], pair["dataset_i"]) for pair in by_correlation["pairs"]} == expected >= {("B", "A")}
-    assert codes(audit.dependent_blocks(selected[selected["algorithm"] < "a4"], {})) == []  # four algorithms: chance
-    assert audit.few_blocks(selected, {}) == [] and audit.few_blocks(selected, families)[0]["blocks"] == 5
-    assert "5 datasets are few" in audit.few_blocks(selected[selected["dataset"] != "A"], {})[0]["text"]
+    assert codes(checks.dependent_blocks(selected[selected["algorithm"] < "a4"], {})) == []  # four algorithms: chance
+    assert checks.few_blocks(selected, {}) == [] and checks.few_blocks(selected, families)[0]["blocks"] == 5
+    assert "only 5 data sets" in checks.few_blocks(selected[selected["dataset"] != "A"], {})[0]["text"]
 
 
 def spearman(x, y) -> float:
@@ -251,14 +252,14 @@ def test_a_table_that_is_not_of_these_runs():
     selected = selected_scores()
     selected["value"] = selected["value"].round(1)
     table = printed_table(selected)
-    assert printed.table_mismatch(selected, table) == [] and printed.table_mismatch(selected, table.drop(columns="std")) == []
+    assert printed_tables.table_mismatch(selected, table) == [] and printed_tables.table_mismatch(selected, table.drop(columns="std")) == []
     table.loc[is_cell(table, "lff", dataset="C"), "mean"] += 0.2
     table.loc[is_cell(table, "erm", dataset="A"), "std"] -= 0.3
-    assert [(f["algorithm"], [cell["dataset"] for cell in f["cells"]]) for f in printed.table_mismatch(selected, table)] == [
+    assert [(f["algorithm"], [cell["dataset"] for cell in f["cells"]]) for f in printed_tables.table_mismatch(selected, table)] == [
         ("erm", ["A"]),
         ("lff", ["C"]),
     ]
-    assert printed.hidden_runs(selected, table) == []  # one more run would need another std
+    assert printed_tables.hidden_runs(selected, table) == []  # one more run would need another std
 
 
 def test_a_run_that_is_in_the_table_alone():
@@ -267,7 +268,7 @@ def test_a_run_that_is_in_the_table_alone():
     strange = is_cell(selected, "lff", 6)
     selected.loc[strange, "value"] = selected.loc[is_cell(selected, "erm", 6), "value"].to_numpy() + 0.4
     table = printed_table(selected)
-    (finding,) = printed.hidden_runs(selected[~strange], table)
+    (finding,) = printed_tables.hidden_runs(selected[~strange], table)
     assert finding["algorithm"] == "lff" and finding["nearest"] == "erm" and finding["uncertainty"] == pytest.approx(0.3)
     hidden = dict(zip(selected["dataset"][strange], selected["value"][strange], strict=True))
     assert finding["scores"] == pytest.approx(hidden, abs=0.3 + 1e-9)
@@ -276,20 +277,23 @@ def test_a_run_that_is_in_the_table_alone():
 def test_scores_that_the_number_of_images_forbids():
     counts = np.random.default_rng(0).integers(0, 161, 18)
     selected = tidy([("erm", run, "A", round(100 * count / 160, 2)) for run, count in enumerate(counts)], n_total=160.0)
-    assert printed.granularity(selected, {}) == []
-    assert printed.granularity(selected.assign(n_total=np.nan), {"A": 320}) == []
-    (finding,) = printed.granularity(selected, {}) + printed.granularity(selected.assign(n_total=np.nan), {"A": 159})
+    assert printed_tables.granularity(selected, {}) == []
+    assert printed_tables.granularity(selected.assign(n_total=np.nan), {"A": 320}) == []
+    (finding,) = printed_tables.granularity(selected, {}) + printed_tables.granularity(selected.assign(n_total=np.nan), {"A": 159})
     assert finding["dataset"] == "A" and finding["size"] == 159 and finding["fits"] == 160
     single = selected.assign(value=(counts / 160).astype("float32").astype(float))
-    assert printed.granularity(single, {}) == []  # float32 holds no 9 decimals
-    assert printed.granularity(single.assign(value=single["value"] + 0.001), {})[0]["scores"] == 18
+    assert printed_tables.granularity(single, {}) == []  # float32 holds no 9 decimals
+    assert printed_tables.granularity(single.assign(value=single["value"] + 0.001), {})[0]["scores"] == 18
 
 
 @pytest.mark.parametrize(("size", "decimals", "scale"), [(7, 1, 100), (160, 1, 100), (326, 2, 100), (97, 4, 1), (1, 0, 1)])
 def test_smallest_denominator(size, decimals, scale):
     values = [round(scale * k / size, decimals) for k in range(size + 1)]
-    assert printed.smallest_denominator(values, decimals, scale) == size
-    assert printed.smallest_denominator([33.33, 14.29], 2) == 21 and printed.smallest_denominator([33.33, 14.29], 2, largest=20) is None
+    assert printed_tables.smallest_denominator(values, decimals, scale) == size
+    assert (
+        printed_tables.smallest_denominator([33.33, 14.29], 2) == 21
+        and printed_tables.smallest_denominator([33.33, 14.29], 2, largest=20) is None
+    )
 
 
 # ---- the published tables
@@ -315,7 +319,7 @@ HIDDEN = {
 
 def test_biasbed_tables(biasbed):
     best, last, table, training_data, sizes = biasbed
-    found = audit.audit(best, best, last=last, table=table, training_data=training_data, sizes=sizes)
+    found = checks.audit(best, best, last=last, table=table, training_data=training_data, sizes=sizes)
     by_code = {code: [finding for finding in found if finding["code"] == code] for code in codes(found)}
     expected = ["UNEQUAL_RUNS", "DUPLICATE_RUN", "VAL_IS_TEST", "TABLE_MISMATCH", "HIDDEN_RUN", "IN_DISTRIBUTION", "DEPENDENT_BLOCKS"]
     assert list(by_code) == expected
@@ -337,25 +341,25 @@ def test_biasbed_tables(biasbed):
 def test_the_hidden_run_is_an_outlier_once_it_is_listed(biasbed):
     best, last, *_ = biasbed
     listed = pd.concat([best, tidy([("DeepAugCAE_ERM", 10, name, value) for name, value in HIDDEN.items()])], ignore_index=True)
-    (finding,) = audit.outlier_runs(listed)
+    (finding,) = checks.outlier_runs(listed)
     assert (finding["algorithm"], finding["run"], finding["dataset"]) == ("DeepAugCAE_ERM", 10, "DeepAugCAE")
     assert finding["nearest"] in ("ERM", "InfoDrop") and finding["z"] < -90
-    assert audit.outlier_runs(best) == audit.outlier_runs(last) == []
+    assert checks.outlier_runs(best) == checks.outlier_runs(last) == []
 
 
 def test_pAdaIN_of_table_2_has_eight_runs(biasbed):
     best, _, table, *_ = biasbed
     eight, _ = records.exclude(best, ["pAdaIN:2,5"])
-    assert [finding["algorithm"] for finding in printed.table_mismatch(eight, table)] == ["DeepAugCAE_ERM"]
+    assert [finding["algorithm"] for finding in printed_tables.table_mismatch(eight, table)] == ["DeepAugCAE_ERM"]
 
 
 def test_images_implied_by_published_scores(biasbed, shared_data):
     best = biasbed[0]
     for dataset, size in (("Silhouette", 160), ("Edge", 160), ("Sketch", 800)):
-        assert printed.smallest_denominator(best.loc[best["dataset"] == dataset, "value"], 1) == size
+        assert printed_tables.smallest_denominator(best.loc[best["dataset"] == dataset, "value"], 1) == size
     table = pd.read_csv(shared_data / "biases_tables" / "table1_benchmarks.csv").groupby("benchmark")["accuracy"]
-    sizes = {name: printed.smallest_denominator(values, 2) for name, values in table}
+    sizes = {name: printed_tables.smallest_denominator(values, 2) for name, values in table}
     assert sizes["IN-ReaL"] == 326 and sizes["SIN"] == 800 and sizes["IN-A"] == 7500
     real = tidy([("zoo", run, "IN-ReaL", value) for run, value in enumerate(table.get_group("IN-ReaL"))])
-    (finding,) = printed.granularity(real, {"IN-ReaL": 5000})
+    (finding,) = printed_tables.granularity(real, {"IN-ReaL": 5000})
     assert finding["fits"] == 326 and finding["scores"] == 14

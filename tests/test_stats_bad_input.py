@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import main, records, roles
+from jaxbed.stats import main
 from jaxbed.stats.analysis import analyse
 from jaxbed.stats.options import Options, check
+from jaxbed.stats.reading import records, roles
 
 HEADER = "algorithm,run,dataset,accuracy\n"
 GOOD = HEADER + "".join(f"{name},{run},{dataset},{5 * run + len(dataset)}\n" for name in "xy" for run in (1, 2) for dataset in ("A", "BB"))
@@ -20,11 +21,11 @@ GOOD = HEADER + "".join(f"{name},{run},{dataset},{5 * run + len(dataset)}\n" for
     [
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
-        (HEADER, "holds no scores"),
+        (HEADER, "contains no scores"),
         (HEADER + "x,1,A,0.5\n\nx,2,A,high\n", "accuracy 'high' in line 4 is not a number"),
         (HEADER + "x,one,A,0.5\n", "run 'one' in line 2 is not a number"),
         (HEADER + "x,9007199254740993,A,0.5\n", "run '9007199254740993' in line 2 is not a whole number (below 2^53)"),
-        (HEADER + "x,1,A,0.5\nx,1,algorithm,0.5\n", "dataset 'algorithm' in line 3: tables call a column of their own so"),
+        (HEADER + "x,1,A,0.5\nx,1,algorithm,0.5\n", "data set 'algorithm' in line 3: output tables have a column of that name"),
         (HEADER + "x,1,A,nan\n", "is nan in line 2; only finite"),
         (HEADER + "x,1,A,0.5\nx,1,A,0.5\n", "1 repeated row(s), first accuracy of 'x' run 1 on 'A'"),
         (HEADER + "x,1,A,0.5\nx,2,A\n", "line 3 has 3 fields, the header 4"),
@@ -34,16 +35,16 @@ GOOD = HEADER + "".join(f"{name},{run},{dataset},{5 * run + len(dataset)}\n" for
             "algorithm,run,dataset,accuracy,status\nx,1,A,0.5,dead\n",
             "status 'dead' in line 2 is not one of ok, diverged, truncated, missing",
         ),
-        ("algorithm,run,dataset,accuracy,family\nx,1,A,0.5,f\ny,1,A,0.5,g\n", "dataset 'A' is in 2 families; a dataset belongs to one"),
+        ("algorithm,run,dataset,accuracy,family\nx,1,A,0.5,f\ny,1,A,0.5,g\n", "data set 'A' is in 2 families; it must belong to one"),
         ("algorithm,run,dataset,accuracy,n_total\nx,1,A,0.5,many\n", "n_total 'many' in line 2 is not a number"),
         ("algorithm,run,dataset,epoch,accuracy\nx,1,A,1,0.5\nx,1,A,-1,0.5\n", "epoch -1 in line 3 must be 0 or more"),
         ("algorithm,run,dataset,epoch,accuracy\nx,1,A,inf,0.5\n", "epoch inf in line 2 must be 0 or more"),
         ("algorithm,run,dataset,accuracy,n_total\nx,1,A,0.5,0\n", "n_total 0 in line 2 must be 1 or more"),
         ("algorithm,run,dataset,accuracy,n_correct,n_total\nx,1,A,0.5,7,5\n", "n_correct 7 in line 2 must be between 0 and n_total"),
         ("algorithm,run,dataset,accuracy,n_correct\nx,1,A,0.5,-7\n", "n_correct -7 in line 2 must be between 0 and n_total"),
-        ("\x00\x01\x02", "line 1 holds NUL bytes"),
-        ("algorithm,run,dataset,epoch,accuracy\nx,1,A,3,0.5\nx,1,A,3,0.5\n", "run 1 on 'A' at epoch 3; one row is allowed"),
-        (HEADER + "x,1,A,0.5\nx,1,A,0.5\n", "run 1 on 'A'; one row is allowed"),
+        ("\x00\x01\x02", "line 1 contains NUL bytes"),
+        ("algorithm,run,dataset,epoch,accuracy\nx,1,A,3,0.5\nx,1,A,3,0.5\n", "run 1 on 'A' at epoch 3; only one row is allowed"),
+        (HEADER + "x,1,A,0.5\nx,1,A,0.5\n", "run 1 on 'A'; only one row is allowed"),
     ],
 )
 def test_files_that_are_refused(tmp_path, capsys, text, message):
@@ -54,7 +55,7 @@ def test_files_that_are_refused(tmp_path, capsys, text, message):
     assert message in captured.err and str(path) in captured.err and not captured.out and "Traceback" not in captured.err
 
 
-@pytest.mark.parametrize(("lacking", "words"), [(("A",), "1 dataset is left out"), (("A", "BB"), "2 datasets are left out")])
+@pytest.mark.parametrize(("lacking", "words"), [(("A",), "1 data set is left out"), (("A", "BB"), "2 data sets are left out")])
 def test_datasets_left_out_are_counted_in_words(tmp_path, capsys, lacking, words):
     path, rows = tmp_path / "some.csv", [row for row in GOOD.splitlines() if not (row[0] == "y" and row.split(",")[2] in lacking)]
     path.write_text("\n".join([*rows, *(f"{name},{run},C,{run}" for name in "xy" for run in (1, 2))]))
@@ -65,19 +66,19 @@ def test_datasets_left_out_are_counted_in_words(tmp_path, capsys, lacking, words
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rope", "-1"], "--rope -1 is no difference"),
-        (["--alpha", "0"], "--alpha 0 is no error rate"),
+        (["--rope", "-1"], "--rope -1: must be 0 or more"),
+        (["--alpha", "0"], "--alpha 0: must be between 0 and 1"),
         (["--permutations", "10"], "--permutations 10: p could not fall below 1/11"),
-        (["--seed", "-1"], "--seed -1: give 0 or more"),
+        (["--seed", "-1"], "--seed -1: must be 0 or more"),
         (["--select", "ac_smooth"], "unknown selection rule 'ac_smooth'"),
-        (["--lower", "--missing", "floor"], "--missing floor is for scores where higher is better"),
+        (["--lower", "--missing", "floor"], "--missing floor needs scores where higher is better"),
         (["--roles", "nowhere.csv"], "nowhere.csv"),
         (["--datasets", ","], "no accuracy on nothing"),
-        (["--metric", "f1"], "--metric f1: not recorded; there are accuracy"),
-        (["--metric", "acuracy"], "not recorded; did you mean accuracy? there are accuracy"),
-        (["--rope", "inf"], "--rope inf is no difference"),
-        (["--exclude", "x", "--exclude", "y"], "--exclude leaves no scores"),
-        (["--baseline", "z"], "--baseline z: no such algorithm; there are x, y"),
+        (["--metric", "f1"], "--metric f1: not recorded; available: accuracy"),
+        (["--metric", "acuracy"], "not recorded; did you mean accuracy? available: accuracy"),
+        (["--rope", "inf"], "--rope inf: must be 0 or more"),
+        (["--exclude", "x", "--exclude", "y"], "--exclude removes all scores"),
+        (["--baseline", "z"], "--baseline z: no such algorithm; available: x, y"),
     ],
 )
 def test_options_that_are_refused(tmp_path, capsys, arguments, message):
@@ -92,7 +93,7 @@ def test_a_dataset_whose_name_holds_a_comma_is_found(tmp_path, capsys):
     path = tmp_path / "good.csv"
     path.write_text(GOOD.replace(",BB,", ',"B, 1",'))
     assert main.main([str(path), "--datasets", "B, 1", "--permutations", "100"]) == 0
-    assert "2 algorithms, 1 dataset." in capsys.readouterr().out
+    assert "2 algorithms, 1 data set." in capsys.readouterr().out
 
 
 def test_a_metric_is_found_whatever_its_case(tmp_path, capsys):
@@ -118,7 +119,7 @@ def test_words_that_are_not_known(arguments, capsys):
         ("dataset\nA\n", "roles need the column dataset and at least one of role"),
         ("dataset,role\nA,shifted\n", "role 'shifted' in line 2 is not one of val, test, ood"),
         ("dataset,size\nA,big\n", "size 'big' in line 2 is not a number"),
-        ("dataset,role\nA,ood\nA,test\n", "every line must name another dataset"),
+        ("dataset,role\nA,ood\nA,test\n", "every line must name a different data set"),
     ],
 )
 def test_roles_that_are_refused(tmp_path, text, message):

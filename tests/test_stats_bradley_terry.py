@@ -9,9 +9,12 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from jaxbed.stats import bradley_terry, document, new_datasets, records
+from jaxbed.stats import new_datasets
 from jaxbed.stats.analysis import analyse
+from jaxbed.stats.comparisons import bradley_terry
 from jaxbed.stats.options import Options
+from jaxbed.stats.output import document
+from jaxbed.stats.reading import records
 
 
 def matrix_of(x) -> pd.DataFrame:
@@ -284,13 +287,13 @@ def test_results_of_the_analysis():
         pd.testing.assert_frame_equal(results["pairs"][list(expected)], expected)
         model = results["bradley_terry"]
         assert model["inside_90"] == model["predictive"]["inside_90"].mean() and model["r_hat"] == posterior.r_hat
-        assert model["tie"] == ("1" if compared is None else "0.4 std of the runs of the pair on the dataset")
+        assert model["tie"] == ("1" if compared is None else "0.4 std of the runs of the pair on the data set")
         assert results["quade"]["f"] > 0 and not {"MISFIT", "NOT_CONVERGED"} & {warning["code"] for warning in warnings}
     assert not bradley_terry.wins(matrix, 1.0, std).equals(bradley_terry.wins(matrix, 1.0))
 
 
 def test_a_model_that_does_not_fit_is_called_so():
-    cycle = np.array([[3.0, 2, 1], [1, 3, 2], [2, 1, 3]])  # a0 beats a1 beats a2 beats a0 on two of three datasets
+    cycle = np.array([[3.0, 2, 1], [1, 3, 2], [2, 1, 3]])  # a0 beats a1 beats a2 beats a0 on two of three data sets
     found = {}
     for times in (4, 20):
         matrix = 10 * np.tile(cycle.T, times)

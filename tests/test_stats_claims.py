@@ -1,4 +1,4 @@
-"""What the statistics must not claim: floors of few runs, families of datasets, scales, two algorithms, words of the verdict."""
+"""What the statistics must not claim: floors of few runs, families of data sets, scales, two algorithms, words of the verdict."""
 
 import html
 import re
@@ -9,8 +9,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import analysis, criteria, main, options, per_dataset, power, records, report, roles, scales, these_datasets
+from jaxbed.stats import analysis, main, options, these_datasets
+from jaxbed.stats.audit import scales
+from jaxbed.stats.comparisons import per_dataset
 from jaxbed.stats.options import Options
+from jaxbed.stats.output import report
+from jaxbed.stats.reading import records, roles
+from jaxbed.stats.selection import criteria
+from jaxbed.stats.sensitivity import power
 
 
 def gapped(algorithms, runs, datasets, gap=30.0):
@@ -32,16 +38,16 @@ def test_the_smallest_p_of_so_many_runs(sizes):
 
 
 @pytest.mark.parametrize(("algorithms", "runs"), [(2, 3), (8, 5), (4, 4)])
-def test_runs_too_few_to_show_anything_are_told(algorithms, runs):
+def test_runs_too_few_to_show_anything_are_reported(algorithms, runs):
     found = analysis.analyse(gapped(algorithms, runs, 6), Options(question="these-datasets", permutations=500))
     assert "FEW_RUNS" in [warning["code"] for warning in found.results["warnings"]]
-    told = " ".join(found.results["verdict"])
-    assert "No conclusion on pairs" in told and "not shown to differ" not in told and "No pair differs" not in told
+    verdict = " ".join(found.results["verdict"])
+    assert "No conclusion on pairs" in verdict and "not shown to differ" not in verdict and "No pair differs" not in verdict
 
 
 @pytest.fixture(scope="module")
 def in_families():
-    """Six datasets, three of them one family: A and B differ by Nemenyi, not by the test that counts families."""
+    """Six data sets, three of them one family: A and B differ by Nemenyi, not by the test that counts families."""
     rng = np.random.default_rng(3)
     rows = [
         (f"a{i}", run, f"d{j}", 50 + 4 * i + 6 * rng.normal() * (run == 1), "f" if j < 5 else f"d{j}")
@@ -80,7 +86,7 @@ def test_strict_is_warned_of_its_own_datasets(tmp_path):
     found = analysis.analyse(frame, Options(datasets="strict", permutations=500), roles=roles.read(tmp_path / "roles.csv")).results
     warnings = {warning["code"]: warning for warning in found["warnings"]}
     assert warnings["FEW_BLOCKS"]["blocks"] == 4
-    assert warnings["DEPENDENT_BLOCKS"]["text"].startswith("5 datasets are 4 families")
+    assert warnings["DEPENDENT_BLOCKS"]["text"].startswith("5 data sets form 4 families")
     assert "IN_DISTRIBUTION" not in warnings
 
 
@@ -109,7 +115,7 @@ def test_percent_is_percent_in_both_groups():
 
 
 def test_power_of_two_algorithms_is_that_of_the_sign_test():
-    """A sure win: nothing below 6 datasets, everything from there on."""
+    """A sure win: nothing below 6 data sets, everything from there on."""
     model = power.Model(pd.Series({"a": 1.0, "b": -1.0}), 0.01, 0.01)
     curves = power.curves(model, 5, "b", largest=12, draws=50)
     for _, curve in curves.groupby("test"):
@@ -117,7 +123,7 @@ def test_power_of_two_algorithms_is_that_of_the_sign_test():
 
 
 def seven_wins(mean: float, std: float) -> pd.DataFrame:
-    """Two algorithms on seven datasets whose differences have this mean and std, all of one sign."""
+    """Two algorithms on seven data sets whose differences have this mean and std, all of one sign."""
     spread = np.linspace(-1, 1, 7)
     differences = mean + std * spread / spread.std(ddof=1)
     rows = [
@@ -132,10 +138,10 @@ def test_datasets_needed_by_two_algorithms_follow_from_mean_and_std_of_their_dif
     assert main.main([str(tmp_path / "scores.csv")]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "They differ: new better than old (p = 0.016)" in text
-    wins = stats.norm.cdf(1.115 / 0.774)  # on how large a share of datasets
+    wins = stats.norm.cdf(1.115 / 0.774)  # on how large a share of data sets
     power_of = {m: sum(stats.binom.pmf(k, m, wins) for k in range(m + 1) if stats.binomtest(k, m).pvalue < 0.05) for m in range(6, 12)}
     needed = min(m for m, share in power_of.items() if share >= 0.8)
-    assert needed == 9 and "about 9 datasets like these (2 more) would be needed" in text
+    assert needed == 9 and "about 9 data sets like these (2 more) would be needed" in text
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01])

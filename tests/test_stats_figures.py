@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import figure_style, figures, groups, main, ranks, tables
+from jaxbed.stats import main, tables
+from jaxbed.stats.comparisons import cliques, ranks
+from jaxbed.stats.figures import drawing, style
 
 LETTERS = "abcdefghij"
 
@@ -34,21 +36,21 @@ def brute_force(means: pd.Series, p: pd.DataFrame) -> list[list[str]]:
 def test_cliques_are_the_maximal_stretches_without_a_difference(n):
     for seed in range(60):
         means, p = random_p(n, seed)
-        found = groups.cliques(means, p, 0.05)
+        found = cliques.cliques(means, p, 0.05)
         assert found == brute_force(means, p)
         mixed = list(np.random.default_rng(seed).permutation(means.index))
-        assert groups.cliques(means[mixed], p.loc[mixed, mixed[::-1]], 0.05) == found
+        assert cliques.cliques(means[mixed], p.loc[mixed, mixed[::-1]], 0.05) == found
         held = {frozenset(pair) for group in found for pair in itertools.combinations(group, 2)}
         alike = {frozenset(pair) for pair in itertools.combinations(means.index, 2) if p.loc[pair] >= 0.05}
-        assert {frozenset(pair) for pair in groups.unjoined(means, p, 0.05)} == alike - held
+        assert {frozenset(pair) for pair in cliques.unjoined(means, p, 0.05)} == alike - held
 
 
 def test_cliques_of_the_ends_and_of_equal_ranks():
     means = pd.Series([2.0, 2.0, 2.0], list("bca"))
     one = pd.DataFrame(1.0, means.index, means.index)
-    assert groups.cliques(means, one, 0.05) == [["a", "b", "c"]]
-    assert groups.cliques(means, one * 0.05, 0.05) == [["a", "b", "c"]]  # p = alpha is no difference
-    assert groups.cliques(means, one * 0.049, 0.05) == []
+    assert cliques.cliques(means, one, 0.05) == [["a", "b", "c"]]
+    assert cliques.cliques(means, one * 0.05, 0.05) == [["a", "b", "c"]]  # p = alpha is no difference
+    assert cliques.cliques(means, one * 0.049, 0.05) == []
 
 
 def texts(figure) -> list[str]:
@@ -61,7 +63,7 @@ def test_critical_difference_names_all_and_no_labels_overlap(n):
     names = [f"algorithm_{place}_with_${place}$" for place in range(n)]
     matrix = pd.DataFrame(rng.normal(size=(n, 12)) + np.linspace(0, 3, n)[:, None], names)
     means, p = ranks.mean_ranks(matrix), ranks.nemenyi(matrix)
-    figure = figures.critical_difference(means, p, 0.01, "Nemenyi")
+    figure = drawing.critical_difference(means, p, 0.01, "Nemenyi")
     figure.draw_without_rendering()
     axes = figure.axes[0]
     for name in names:
@@ -71,7 +73,7 @@ def test_critical_difference_names_all_and_no_labels_overlap(n):
     boxes = [text.get_window_extent() for text in axes.texts]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
     bars = [line.get_xdata() for line in axes.lines if line.get_linewidth() > 3]
-    spans = [(means[group[0]], means[group[-1]]) for group in groups.cliques(means, p, 0.01)]
+    spans = [(means[group[0]], means[group[-1]]) for group in cliques.cliques(means, p, 0.01)]
     np.testing.assert_allclose(np.reshape(bars, (-1, 2)), np.add(np.reshape(spans, (-1, 2)), 0.008 * (n - 1) * np.array([-1, 1])))
     heights = [(*line.get_xdata(), line.get_ydata()[0]) for line in axes.lines if line.get_linewidth() > 3]
     assert not any(a[2] == b[2] and a[0] < b[1] and b[0] < a[1] for a, b in itertools.combinations(heights, 2))
@@ -79,7 +81,7 @@ def test_critical_difference_names_all_and_no_labels_overlap(n):
 
 def test_p_values_show_every_pair_and_mark_the_small_ones():
     p = pd.DataFrame([[1, 0.001, 0.05], [0.001, 1, 1e-14], [0.05, 1e-14, 1]], list("abc"), list("abc"))
-    figure = figures.p_values(p, 0.05, "a test")
+    figure = drawing.p_values(p, 0.05, "a test")
     found = {tuple(text.get_position()): (text.get_text(), text.get_fontweight()) for text in figure.axes[0].texts}
     assert len(found) == 6  # the diagonal is blank
     assert found[(1.5, 0.5)] == found[(0.5, 1.5)] == ("0.0010", "bold")
@@ -104,7 +106,7 @@ def curves() -> pd.DataFrame:
 
 def test_epoch_curves_break_where_no_run_is_finite_and_say_how_many_runs_there_are():
     chosen = pd.DataFrame({"algorithm": ["a", "a", "a", "b"], "run": [0, 1, 2, 0], "epoch": [2, 6, 4, 5]})
-    figure = figures.epochs(curves(), "accuracy (%)", 100, chosen)
+    figure = drawing.epochs(curves(), "accuracy (%)", 100, chosen)
     assert [axes._left_title.get_text() for axes in figure.axes] == ["v (validation)", "d"]
     for axes in figure.axes:
         a, a_marks, b, b_marks = axes.lines
@@ -123,23 +125,23 @@ def test_epoch_curves_break_where_no_run_is_finite_and_say_how_many_runs_there_a
 def test_an_epoch_between_gaps_is_drawn_as_a_point():
     frame = curves().query("algorithm == 'a' and dataset == 'd'")
     frame.loc[frame["epoch"].isin([1, 3]), "status"] = "diverged"
-    axes = figures.epochs(frame, "accuracy").axes[0]
+    axes = drawing.epochs(frame, "accuracy").axes[0]
     np.testing.assert_allclose(axes.collections[0].get_offsets(), [[2, 0.21]])
 
 
 def test_epoch_curves_stop_at_a_dozen_panels_and_the_caption_names_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(figure_style, "save", lambda figure, folder, name: ([], ""))
+    monkeypatch.setattr(style, "save", lambda figure, folder, name: ([], ""))
     frame = pd.concat([curves().query("dataset == 'd'").assign(dataset=f"set{place}") for place in range(14)])
-    assert len(figures.epochs(frame, "accuracy").axes) == figures.MOST_PANELS
+    assert len(drawing.epochs(frame, "accuracy").axes) == drawing.MOST_PANELS
     analysis = bare(frame[frame["epoch"] == 2])
     analysis.frame = frame
     analysis.p = None
-    caption = next(figure.caption for figure in figures.draw(tmp_path, analysis) if figure.name == "epochs")
+    caption = next(figure.caption for figure in drawing.draw(tmp_path, analysis) if figure.name == "epochs")
     assert caption.endswith("Not shown: set12, set13.")
 
 
 def test_looks_of_twenty_algorithms_differ():
-    looks = [figure_style.look(place) for place in range(32)]
+    looks = [style.look(place) for place in range(32)]
     assert len({(look["color"], str(look["linestyle"])) for look in looks}) == 32
 
 
@@ -152,7 +154,7 @@ def scores(seed: int = 0) -> pd.DataFrame:
 
 def test_runs_shows_every_run_and_the_means():
     frame = scores()
-    figure = figures.runs(frame.drop(index=frame.index[-1]), "accuracy (%)", 100, "erm", [("x_$1$", "e")])
+    figure = drawing.runs(frame.drop(index=frame.index[-1]), "accuracy (%)", 100, "erm", [("x_$1$", "e")])
     assert [axes._left_title.get_text() for axes in figure.axes] == ["d", "e", "f"]
     for axes, count in zip(figure.axes, (6, 6, 5), strict=True):
         rows = frame.drop(index=frame.index[-1]).query("dataset == @axes._left_title.get_text()")
@@ -186,8 +188,8 @@ def bare(selected: pd.DataFrame) -> SimpleNamespace:
 
 
 def test_draw_writes_what_there_are_data_for_and_the_same_bytes_again(tmp_path):
-    first = figures.draw(tmp_path / "a", bare(scores()))
-    again = figures.draw(tmp_path / "b", bare(scores().sample(frac=1, random_state=0).sort_values(["algorithm", "dataset"], kind="stable")))
+    first = drawing.draw(tmp_path / "a", bare(scores()))
+    again = drawing.draw(tmp_path / "b", bare(scores().sample(frac=1, random_state=0).sort_values(["algorithm", "dataset"], kind="stable")))
     assert [figure.name for figure in first] == ["critical_difference", "p_values", "runs"]
     for one, other in zip(first, again, strict=True):
         assert one.svg == other.svg and one.caption == other.caption
@@ -199,12 +201,12 @@ def test_draw_writes_what_there_are_data_for_and_the_same_bytes_again(tmp_path):
     )
     alone = bare(scores())
     alone.p = alone.mean_ranks = None
-    figures.draw(tmp_path / "a", alone)
+    drawing.draw(tmp_path / "a", alone)
     assert sorted(path.name for path in (tmp_path / "a" / "figures").iterdir()) == ["runs.pdf", "runs.png", "runs.svg"]
 
 
 def test_svg_can_stand_in_a_page(tmp_path):
-    drawn = figures.draw(tmp_path, bare(scores()))
+    drawn = drawing.draw(tmp_path, bare(scores()))
     ids = [name for figure in drawn for name in re.findall(r'\bid="([^"]*)"', figure.svg)]
     assert len(ids) == len(set(ids))
     for figure in drawn:
@@ -232,14 +234,14 @@ def reported(tmp_path_factory):
     ]
     columns = ["algorithm", "run", "epoch", "dataset", "role", "accuracy"]
     pd.DataFrame(rows, columns=columns).to_csv(folder / "scores.csv", index=False)
-    drawn, save = {}, figure_style.save
+    drawn, save = {}, style.save
 
     def keep(figure, where, name):
         drawn[name] = figure
         return save(figure, where, name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figure_style, "save", keep)
+        patch.setattr(style, "save", keep)
         call = [str(folder / "scores.csv"), "--baseline", "gamma", "--permutations", "2000", "--out", str(folder / "out")]
         assert main.main(call) == 0
     return drawn, json.loads((folder / "out" / "stats.json").read_text())
@@ -250,7 +252,7 @@ def labels(axes) -> list[str]:
 
 
 def test_every_figure_of_a_report_is_checked_below(reported):
-    assert set(reported[0]) == set(figures.NAMES)
+    assert set(reported[0]) == set(drawing.NAMES)
 
 
 def test_reported_mean_ranks_are_those_of_the_intervals(reported):
@@ -365,7 +367,7 @@ def test_letters_are_shared_by_those_that_do_not_differ_and_by_no_others():
     for n in (2, 3, 5, 8):
         for seed in range(40):
             means, p = random_p(n, seed)
-            found = groups.letters(means, p, 0.05)
+            found = cliques.letters(means, p, 0.05)
             for i, j in itertools.combinations(means.index, 2):
                 assert bool(set(found[i]) & set(found[j])) == (p.loc[i, j] >= 0.05)
             best = means.idxmin()
@@ -377,12 +379,12 @@ def test_many_algorithms_and_datasets_give_few_artists(tmp_path):
     rng = np.random.default_rng(0)
     names = [f"a{place}" for place in range(40)]
     p = pd.DataFrame(rng.random((40, 40)), names, names)
-    assert not figures.p_values(p, 0.05, "a test").axes[0].texts
+    assert not drawing.p_values(p, 0.05, "a test").axes[0].texts
     rows = [(name, run, f"d{column}", rng.random()) for name in names for run in (1, 2) for column in range(60)]
     selected = pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "value"])
-    shown, left_out = figures.datasets_of_runs(selected)
+    shown, left_out = drawing.datasets_of_runs(selected)
     assert len(shown) == 15 and shown + left_out == [f"d{column}" for column in range(60)]
-    figure = figures.runs(selected[selected["dataset"].isin(shown)], "accuracy")
+    figure = drawing.runs(selected[selected["dataset"].isin(shown)], "accuracy")
     assert max(len(axes.collections) + len(axes.lines) + len(axes.texts) for axes in figure.axes) < 8
 
 
@@ -391,7 +393,7 @@ def test_a_forest_of_many_pairs_shows_those_with_the_best_which_comes_first():
     rows = [(i, j, 1.0 + place, 0.5 + place, 2.0 + place) for place, (i, j) in enumerate(itertools.combinations(names, 2))]
     pairs = pd.DataFrame(rows, columns=["algorithm_i", "algorithm_j", "hodges_lehmann", "hodges_lehmann_low", "hodges_lehmann_high"])
     means = {name: abs(place - 4) + 1.0 for place, name in enumerate(names)}
-    found, which = figures._compared({"baseline_comparisons": None, "pairs": pairs, "friedman": {"mean_ranks": means}})
+    found, which = drawing._compared({"baseline_comparisons": None, "pairs": pairs, "friedman": {"mean_ranks": means}})
     assert set(found["algorithm_i"]) == {"a4"} and set(found["algorithm_j"]) == set(names) - {"a4"} and "a4" in which
     assert (found["hodges_lehmann_low"] < found["hodges_lehmann"]).all() and (found["hodges_lehmann"] < found["hodges_lehmann_high"]).all()
     given = pairs.set_index(["algorithm_i", "algorithm_j"])["hodges_lehmann"]
@@ -403,7 +405,7 @@ def test_a_forest_of_many_pairs_shows_those_with_the_best_which_comes_first():
 
 def test_figures_of_scores_where_lower_is_better(tmp_path, monkeypatch):
     """The best stays on top, a profile counts what is below, and a shift to the right is still an advantage."""
-    rng, drawn, save = np.random.default_rng(1), {}, figure_style.save
+    rng, drawn, save = np.random.default_rng(1), {}, style.save
     rows = [
         (name, run, f"d{column}", 1.0 + place + 0.1 * rng.random())
         for place, name in enumerate("abc")
@@ -411,7 +413,7 @@ def test_figures_of_scores_where_lower_is_better(tmp_path, monkeypatch):
         for column in range(6)
     ]
     pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "value"]).assign(metric="loss").to_csv(tmp_path / "scores.csv", index=False)
-    monkeypatch.setattr(figure_style, "save", lambda figure, *where: drawn.setdefault(where[-1], figure) and save(figure, *where))
+    monkeypatch.setattr(style, "save", lambda figure, *where: drawn.setdefault(where[-1], figure) and save(figure, *where))
     call = [str(tmp_path / "scores.csv"), "--metric", "loss", "--lower", "--permutations", "500", "--out", str(tmp_path / "out")]
     assert main.main(call) == 0
     assert labels(drawn["iqm"].axes[0]) == labels(drawn["rank_stability"].axes[0]) == ["a", "b", "c"]
@@ -421,13 +423,13 @@ def test_figures_of_scores_where_lower_is_better(tmp_path, monkeypatch):
     assert labels(drawn["forest"].axes[0])[0] == "a – c" and drawn["forest"].axes[0].get_xlim()[1] > 1.9
 
 
-def test_letters_that_the_font_lacks_are_told_once(tmp_path, capsys):
+def test_letters_that_the_font_lacks_are_reported_once(tmp_path, capsys):
     lines = [f"{name},{run},{dataset},{50 + run + 9 * (name == 'x')}" for name in ("x", "名前é") for run in (1, 2) for dataset in "ABC"]
     (tmp_path / "scores.csv").write_text("\n".join(["algorithm,run,dataset,accuracy", *lines]), encoding="utf-8")
     call = [str(tmp_path / "scores.csv"), "--permutations", "100", "--out", str(tmp_path / "out")]
     assert main.main(call) == 0
     captured = capsys.readouterr()
-    assert captured.out.count("warning LETTERS: figures show boxes for 前, 名, which their font lacks. Use --rename.") == 1
+    assert captured.out.count("warning LETTERS: figures show boxes for 前, 名, since their font lacks them. Use --rename.") == 1
     assert "Glyph" not in captured.err
     assert main.main([*call, "--rename", "名前é=é"]) == 0
     assert "LETTERS" not in capsys.readouterr().out

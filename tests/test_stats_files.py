@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import main, pairwise, tables
+from jaxbed.stats import main, tables
+from jaxbed.stats.comparisons import pairwise
 
 NAMES = ["ERM", "b_1", "c%", "d&e", "f"]
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """What one call writes: five algorithms, eight datasets, four runs."""
+    """What one call writes: five algorithms, eight data sets, four runs."""
     folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
     rows = [
         (name, run, f"d{column}", round(50 + 2 * place + rng.normal(), 3))
@@ -50,7 +51,7 @@ def test_every_column_of_the_csv_files_has_a_meaning(out):
     for name in ("scores.csv", "pairs.csv", "tests.csv"):
         assert key.loc[key["file"] == name, "column"].tolist() == list(pd.read_csv(out / name))
     pairs = key[key["file"] == "pairs.csv"].set_index("column")["meaning"]
-    assert pairs["p_z_holm"] == "p, z test, Holm" and not pairs.str.contains(r"\b[ij]\b").any() and pairs.is_unique
+    assert pairs["p_z_holm"] == "p, z test of mean ranks, Holm" and not pairs.str.contains(r"\b[ij]\b").any() and pairs.is_unique
 
 
 def rows_of(text: str) -> list[list[str]]:

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import html
-from jaxbed.stats.figures import Figure
+from jaxbed.stats.figures.drawing import Figure
+from jaxbed.stats.output import html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NASTY = "<script>alert(1)</script> & \"'"
@@ -127,7 +127,7 @@ def test_columns_of_numbers_carry_full_values_to_sort_by_and_others_do_not():
 
 def test_key_explains_the_marks_that_are_used():
     assert 'class="key"' not in body(pd.DataFrame({"a": [1]}))
-    assert "bold: best of its column" in body(pd.DataFrame({"a": [html.Cell("1", "best")]}))
+    assert "bold: best in its column" in body(pd.DataFrame({"a": [html.Cell("1", "best")]}))
 
 
 # ---- in a browser
@@ -287,7 +287,7 @@ def test_printing_gives_a_light_pdf_with_everything_unfolded(browser, path):
 def test_figures_come_before_tables_and_raw_tables_are_folded(browser, tmp_path):
     raw = pd.DataFrame({"pair": ["a – b"] * 28, "p": [0.5] * 28})
     section = html.Section("Pairs", [], [("Short", raw[:3])], [Figure("f", "a figure", SVG, [])], [("All pairs", raw)])
-    made = html.Document("t", ["Asked: is there a difference?", "No.", "A remark."], [section], [], {})
+    made = html.Document("t", ["Question: is there a difference?", "No.", "A remark."], [section], [], {})
     (tmp_path / "page.html").write_text(html.page(made), encoding="utf-8")
     browser.open(tmp_path / "page.html")
     tops = "[...document.querySelectorAll('section figure, section table')].map(part => part.getBoundingClientRect().top)"

@@ -40,7 +40,7 @@ def test_a_terminal_shows_the_stages_and_they_vanish(path):
             shown += part
         output = process.stdout.read().decode()
     os.close(ours)
-    assert process.returncode == 0 and output.startswith("Asked: ")
+    assert process.returncode == 0 and output.startswith("Question: ")
     assert b"reading" in shown or b"tests" in shown
     assert b"\x1b[2K" in shown  # the line is erased
 
@@ -62,7 +62,7 @@ def test_a_reader_that_stops_early_is_no_error(path, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
-def test_a_full_disk_is_told(path, monkeypatch, capsys):
+def test_a_full_disk_is_reported(path, monkeypatch, capsys):
     with open("/dev/full", "w", encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert main.main([path, "--permutations", "200"]) == 2

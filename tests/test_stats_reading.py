@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxbed.stats import main, names, records
+from jaxbed.stats import main, names
+from jaxbed.stats.reading import records
 
 HEADER = "algorithm,run,dataset,accuracy"
 SETS = ("Kante", "Umriß")
@@ -65,7 +66,7 @@ def archived(name: str, text: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "note"),
     [
         (table(), ""),
         (b"\xef\xbb\xbf" + table().replace("\n", "\r\n").encode(), ""),
@@ -84,21 +85,21 @@ def archived(name: str, text: str) -> bytes:
         (bz2.compress(table().encode()), ""),
         (lzma.compress(table().encode()), ""),
         (gzip.compress(table(";", ",").encode("utf-16")), "commas in accuracy are decimal commas"),
-        ("# made by a script\n#\n" + table().replace("lff,1,K", "# half\nlff,1,K"), "3 comment line(s) are skipped, the first is line 1"),
+        ("# made by a script\n#\n" + table().replace("lff,1,K", "# half\nlff,1,K"), "3 comment line(s) skipped, the first is line 1"),
         (table(ending=",,", header=f"{HEADER},,") + ",,,,,\n", ""),
         (table(ending=",", header=f"{HEADER},") + ",,,,\n\n", ""),
         (table(ending=",,"), ""),
-        (table(ending="%"), "accuracy has percent signs; its numbers are read as percent"),
+        (table(ending="%"), "accuracy has percent signs: its numbers are read as percent"),
         (table(ending=" %"), "accuracy has percent signs"),
-        (table(ending=" ± 0.3"), "accuracy has texts like '51.25 ± 0.3'; what follows ± is not used"),
-        (table(";", ",", ending=" +/- 0,3 %"), "what follows ± is not used"),
+        (table(ending=" ± 0.3"), "accuracy has values like '51.25 ± 0.3': what follows ± is ignored"),
+        (table(";", ",", ending=" +/- 0,3 %"), "what follows ± is ignored"),
         (table().replace("erm,1,K", "erm ,1, K"), ""),
     ],
 )
-def test_one_table_in_the_forms_that_programs_write(tmp_path, capsys, content, told):
+def test_one_table_in_the_forms_that_programs_write(tmp_path, capsys, content, note):
     path = write(tmp_path, content)
     code, text = stats(capsys, path)
-    assert code == 0 and told in text and ("READ_AS" in text) == bool(told) and "UNUSED" not in text
+    assert code == 0 and note in text and ("READ_AS" in text) == bool(note) and "UNUSED" not in text
     assert rows(path) == ROWS
 
 
@@ -109,36 +110,42 @@ def test_a_minus_sign_of_unicode_is_one(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (f"{HEADER}\nx,1,A,0.5\nx,1,B,0.\0005\n", "line 3 holds NUL bytes: it is damaged, or no text"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0", "the file holds NUL bytes: it is damaged, or no text"),
+        (f"{HEADER}\nx,1,A,0.5\nx,1,B,0.\0005\n", "line 3 contains NUL bytes: it is damaged, or not text"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0", "the file contains NUL bytes: it is damaged, or not text"),
         (f'{HEADER}\n"x\ny",1,A,0.5\n', "algorithm 'x\\ny' in line 3 holds an invisible character (U+000A"),
         (f"{HEADER}\nx,1,A\u202eB,0.5\n", "dataset 'A\\u202eB' in line 2 holds an invisible character (U+202E, right-to-left override)"),
         (f"{HEADER}\nx\u200b,1,A,0.5\n", "algorithm 'x\\u200b' in line 2 holds an invisible character (U+200B, zero width space)"),
         (f"{HEADER}\nx\x1b[1m,1,A,0.5\n", "invisible character (U+001B"),
         (f"{HEADER}\n{'x' * 3000},1,A,0.5\n", "in line 2 has 3,000 characters, at most 200 are allowed; shorten it"),
-        (f'{HEADER}\n"x,1,A,0.5\ny,1,A,0.5\n', "is a quotation mark open?"),
-        (f"{HEADER}\nx,1,A,{'9' * 200_000}\n", "is a quotation mark open?"),
+        (f'{HEADER}\n"x,1,A,0.5\ny,1,A,0.5\n', "is a quotation mark not closed?"),
+        (f"{HEADER}\nx,1,A,{'9' * 200_000}\n", "is a quotation mark not closed?"),
         (f"{HEADER}\nx,1,A,73,6\n", "line 2 has 5 fields, the header 4: 'x,1,A,73,6'; write 73.6, not 73,6"),
-        (f"{HEADER},\nx,1,A,73,6\n", "column 5 has no name and holds '6' in line 2; name it in the header, or write 73.6"),
+        (f"{HEADER},\nx,1,A,73,6\n", "column 5 has no name but holds '6' in line 2; name it in the header"),
         (f"{HEADER},run\nx,1,A,73,6\n", "column name 'run' is repeated"),
-        (f'{HEADER}\nx,1,A,"50,250"\nx,2,A,"51,250"\n', "accuracy '50,250' in line 2 may be thousands or a decimal number"),
-        (f'{HEADER}\nx,1,A,"50,25"\nx,2,A,51.25\n', "accuracy '50,25' in line 2 has a comma, others of the column have points (51.25)"),
-        ("algorithm;run;dataset;accuracy;n_total\nx;1;A;0,5;50,000\n", "n_total '50,000' in line 2 may be thousands"),
-        (f"{HEADER}\nx,1,A,50.5%\nx,2,A,0.51\n", "accuracy '0.51' in line 3 has no percent sign, others of the column have"),
-        (f"{HEADER}\nx,1,A,0.4%\nx,2,A,0.5%\n", "accuracy '0.4%' in line 2 and all others are at most 1 %"),
+        (f'{HEADER}\nx,1,A,"50,250"\nx,2,A,"51,250"\n', "accuracy '50,250' in line 2 is ambiguous: thousands or a decimal comma"),
+        (
+            f'{HEADER}\nx,1,A,"50,25"\nx,2,A,51.25\n',
+            "accuracy '50,25' in line 2 has a comma, other numbers in the column have points (51.25)",
+        ),
+        ("algorithm;run;dataset;accuracy;n_total\nx;1;A;0,5;50,000\n", "n_total '50,000' in line 2 is ambiguous: thousands"),
+        (f"{HEADER}\nx,1,A,50.5%\nx,2,A,0.51\n", "accuracy '0.51' in line 3 has no percent sign, but other numbers in the column do"),
+        (f"{HEADER}\nx,1,A,0.4%\nx,2,A,0.5%\n", "accuracy '0.4%' in line 2 and all others in the column are at most 1 %"),
         (f"{HEADER}\nx,1 ± 1,A,0.5\n", "run '1 ± 1' in line 2 is not a number; write it like 1"),
         (f"{HEADER}\nx,1,A,1_000\n", "accuracy '1_000' in line 2 is not a number"),
-        (f"# {HEADER}\nx,1,A,0.5\n", f"The comment '# {HEADER}' is not read as names: delete its #"),
+        (f"# {HEADER}\nx,1,A,0.5\n", f"The comment '# {HEADER}' is skipped: delete its #"),
         (",".join(f"column{place}" for place in range(3000)) + "\n", "column7, column8 and 2991 more; needed are"),
-        ("<!DOCTYPE html>\n<html></html>\n", "the file is HTML or XML, perhaps a page that says why a download failed"),
-        (b"PAR1\x15\x04", "the file is a Parquet file; name it with the ending .parquet"),
-        (zipped("[Content_Types].xml", ""), "the file is a workbook of a spreadsheet; save it there as CSV (UTF-8)"),
-        (table() + table().replace("erm", "jtt"), f"line {len(ROWS) + 2} is the header again; delete it, or give joined files one by one"),
-        ("dataset,A,B\ns1,1,2\ndataset, A,B\ns2,1,2\n", "line 3 is the header again"),
+        ("<!DOCTYPE html>\n<html></html>\n", "the file is HTML or XML, perhaps the error page of a failed download"),
+        (b"PAR1\x15\x04", "the file is a Parquet file; rename it to end in .parquet"),
+        (zipped("[Content_Types].xml", ""), "the file is a spreadsheet workbook; export it as CSV (UTF-8)"),
+        (
+            table() + table().replace("erm", "jtt"),
+            f"line {len(ROWS) + 2} repeats the header; delete it, or pass the joined files one by one",
+        ),
+        ("dataset,A,B\ns1,1,2\ndataset, A,B\ns2,1,2\n", "line 3 repeats the header"),
         (gzip.compress(gzip.compress(table().encode())), "the file is compressed twice; unpack it once"),
-        (gzip.compress(archived("inside.csv", table())), "the file is a tar archive; unpack it, and give the files in it: tar -xf "),
-        (gzip.compress(b"a" * 10_000_001), "line 1 has more than 10,000,000 characters: it is damaged, or no table of scores"),
-        (gzip.compress(table().encode())[:-20], "cannot be unpacked (Compressed file ended before"),
+        (gzip.compress(archived("inside.csv", table())), "the file is a tar archive; unpack it and pass the files it contains: tar -xf "),
+        (gzip.compress(b"a" * 10_000_001), "line 1 has more than 10,000,000 characters: it is damaged, or not a table of scores"),
+        (gzip.compress(table().encode())[:-20], "cannot be decompressed (Compressed file ended before"),
     ],
 )
 def test_what_is_no_such_table_is_refused_with_a_short_message(tmp_path, capsys, content, message):
@@ -174,36 +181,36 @@ def test_the_printed_cure_cures_when_pasted(tmp_path, capsys, name, content, mad
 def test_a_folder_that_is_no_workdir_is_answered_with_what_is_in_it(tmp_path, capsys):
     path = write(tmp_path, table())
     code, text = stats(capsys, tmp_path)
-    assert code == 2 and f"{tmp_path} is no workdir (config.json is missing): give what is in it: {path}" in text
+    assert code == 2 and f"{tmp_path} is not a workdir (config.json is missing): pass what it contains: {path}" in text
     (tmp_path / "run").mkdir()
-    assert "give a folder of a run, or a CSV of scores" in stats(capsys, tmp_path / "run")[1]
+    assert "pass the folder of a run, or a CSV file of scores" in stats(capsys, tmp_path / "run")[1]
     write(tmp_path / "run", "{}", "config.json")
-    assert f"give what is in it: {tmp_path}/run" in stats(capsys, tmp_path)[1]
+    assert f"pass what it contains: {tmp_path}/run" in stats(capsys, tmp_path)[1]
 
 
 # Columns
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "note"),
     [
         ("method,seed,benchmark,Acc", "read column method as algorithm, seed as run, benchmark as dataset, Acc as accuracy"),
         ("Algorithm,RUN,Data Set,Accuracy", ""),
         ("model,trial,data_set,score", "read column model as algorithm, trial as run, score as accuracy"),
     ],
 )
-def test_synonyms_are_read_and_told(tmp_path, capsys, header, told):
+def test_synonyms_are_read_and_told(tmp_path, capsys, header, note):
     path = write(tmp_path, table(header=header))
     code, text = stats(capsys, path)
-    assert code == 0 and told in text and ("READ_AS" in text) == bool(told) and rows(path) == ROWS
+    assert code == 0 and note in text and ("READ_AS" in text) == bool(note) and rows(path) == ROWS
 
 
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("algorithm,seed,dataset,accuracy,trial", "columns 'seed', 'trial' may each be the run; say which: --columns run=seed"),
-        ("algorithm,Run,dataset,accuracy,run", "columns 'Run', 'run' may each be the run"),
-        ("algorithm,run,dataset,acc,score", "columns 'acc', 'score' may each be the accuracy"),
+        ("algorithm,seed,dataset,accuracy,trial", "columns 'seed', 'trial' could all be the run; choose one: --columns run=seed"),
+        ("algorithm,Run,dataset,accuracy,run", "columns 'Run', 'run' could all be the run"),
+        ("algorithm,run,dataset,acc,score", "columns 'acc', 'score' could all be the accuracy"),
         ("algorithm,number,dataset,accuracy,x", "column 'run' is missing, found algorithm, number, dataset, accuracy, x; needed are"),
         ("algorithm,seed,dataset,metric,Accuracy", "column 'value' is missing, found algorithm, seed, dataset, metric, Accuracy"),
     ],
@@ -223,7 +230,7 @@ def test_columns_are_mapped_by_hand(tmp_path, capsys):
     path = write(tmp_path, table(";", header="who,no,where,top-1_ %,accuracy", ending=";1").replace("_", ","))
     code, text = stats(capsys, path, "--columns", "algorithm=who,run=NO,dataset=where,accuracy=top-1, %", "--out", tmp_path / "out")
     assert code == 0 and "read column who as algorithm, no as run, where as dataset, top-1, % as accuracy" in text
-    assert "columns not used: " in text
+    assert "columns that are not used: " in text
     found = json.loads((tmp_path / "out" / "stats.json").read_text())
     assert found["scores"]["cells"][0]["mean"] == 52.25 and found["columns"]
     for asked, message in (
@@ -242,7 +249,7 @@ WIDE = "dataset,A,B C\ns1,0.90,0.8\ns2,0.91,0.81\ns3,0.92,\n"
 def test_wide_tables_are_read_either_way(tmp_path, capsys):
     path = write(tmp_path, WIDE)
     code, text = stats(capsys, path, "--missing", "drop")
-    assert code == 0 and "one row per dataset, one column per algorithm (A, B C); its scores are run 1 of each" in text
+    assert code == 0 and "one row per dataset, one column per algorithm (A, B C); all scores count as run 1" in text
     expected = [("A", 1, "s1", 0.9), ("A", 1, "s2", 0.91), ("A", 1, "s3", 0.92), ("B C", 1, "s1", 0.8), ("B C", 1, "s2", 0.81)]
     assert rows(path) == expected
     turned = write(tmp_path, "Method;s1;s2;s3\nA;0,90 ± 0,1;0,91;0,92\nB C;0,8;0,81;–\n", "turned.csv")
@@ -260,12 +267,15 @@ def test_wide_tables_are_read_either_way(tmp_path, capsys):
         (WIDE + "s1,0.9,0.8\n", "2 repeated row(s), first accuracy of 'A' run 1 on 's1'"),
         ("dataset,A,comment\ns1,0.5,fine\n", "score 'fine' in line 2 is not a number"),
         ("dataset,size,chance\ns1,100,0.1\n", "column 'algorithm', 'run', 'accuracy' is missing, found dataset, size, chance"),
-        (WIDE.replace(",B C", ",A std"), "column 'A std' looks like the spread of 'A'; delete it, or write the spread behind the score"),
-        ("method,s1,std_s1\nA,1,2\n", "column 'std_s1' looks like the spread of 's1'"),
+        (
+            WIDE.replace(",B C", ",A std"),
+            "column 'A std' looks like the standard deviation of 'A'; delete it, or write the spread after the score",
+        ),
+        ("method,s1,std_s1\nA,1,2\n", "column 'std_s1' looks like the standard deviation of 's1'"),
         ("method,s1,s2,Mean\nA,1,2,1.5\n", "dataset 'Mean' looks like a summary"),
         ("dataset,A,B\ns1,1,2\ns2,,\n", "dataset 's2' has no score; delete its row, or add the scores"),
         ("dataset,A,B\ns1,1,\ns2,2,-\n", "algorithm 'B' has no score; delete its column, or add the scores"),
-        (",s1,s2\nA,1,2\n", "The first column has no name: a wide table calls it algorithm or dataset"),
+        (",s1,s2\nA,1,2\n", "The first column has no name: in a wide table it must be called algorithm or dataset"),
         ("dataset,A,a\ns1,0.5,0.6\n", "algorithms 'A' and 'a' differ only in case"),
     ],
 )
@@ -294,8 +304,8 @@ def test_names_that_a_reader_takes_for_one_are_refused_or_renamed(tmp_path, caps
     lines = [f"{name},{run},d" if column == "algorithm" else f"m,{run},{name}" for run, name in ((1, one), (2, other))]
     path = write(tmp_path, "\n".join([HEADER, *(f"{line},0.5" for line in lines)]))
     code, text = stats(capsys, path)
-    assert code == 2 and f"{column}s {one!r} and {other!r} differ only in case, spaces, _, - or the form of their characters" in text
-    cure = shlex.split(re.search(r"if they are one, (--rename .*); if not", text)[1])
+    assert code == 2 and f"{column}s {one!r} and {other!r} differ only in case, spaces, _, - or Unicode form" in text
+    cure = shlex.split(re.search(r"if they are the same, (--rename .*); if not", text)[1])
     assert stats(capsys, path, *cure)[0] == 0
     assert stats(capsys, path, "--rename", f"{other}=another")[0] == 0
 
@@ -366,7 +376,7 @@ def test_names_on_the_command_line_are_forgiven_or_suggested(tmp_path, capsys):
     found = json.loads((out / "stats.json").read_text())
     assert code == 0 and found["baseline"] == "LfF" and found["datasets"] == ["A", "B"]
     assert found["excluded"] == [{"algorithm": "ERM", "runs": [0]}]
-    assert "--baseline LfFF: no such algorithm; did you mean LfF? there are ERM, LfF" in stats(capsys, path, "--baseline", "LfFF")[1]
+    assert "--baseline LfFF: no such algorithm; did you mean LfF? available: ERM, LfF" in stats(capsys, path, "--baseline", "LfFF")[1]
 
 
 # Cells without runs, files
@@ -390,7 +400,7 @@ def test_a_cell_without_runs_is_a_dash_in_all_outputs(tmp_path, capsys, question
 
 
 def test_nothing_is_written_before_all_is_made(tmp_path, monkeypatch):
-    from jaxbed.stats import html
+    from jaxbed.stats.output import html
 
     def fail(document):
         raise ValueError("the page cannot be made")

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats import main, pairwise, stepwise
+from jaxbed.stats import main
+from jaxbed.stats.comparisons import pairwise, stepwise
 
 
 def exhaustive_sets(n: int) -> list[set[int]]:
@@ -71,7 +72,7 @@ def test_the_family_error_is_held_where_some_algorithms_are_alike():
 def test_too_many_algorithms_and_incomplete_families_are_refused():
     with pytest.raises(ValueError, match=r"Bergmann-Hommel for 10 algorithms.*use Shaffer"):
         stepwise.bergmann_hommel([0.5] * 45)
-    with pytest.raises(ValueError, match="4 p-values are not those of all pairs"):
+    with pytest.raises(ValueError, match="4 p-values cannot be those of all pairs"):
         stepwise.shaffer([0.1] * 4)
 
 

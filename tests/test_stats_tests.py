@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import divisions, missing_cells, pairwise, per_dataset, permutation, ranks
+from jaxbed.stats.comparisons import pairwise, per_dataset, permutation, ranks, run_permutations, skillings_mack
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 GOLDEN = DATA / "stats_golden" / "golden.json"
 CASES = {case["name"]: case for case in json.loads(GOLDEN.read_text())["cases"]} if GOLDEN.exists() else {}
 needs_golden = pytest.mark.skipif(not CASES, reason=f"{GOLDEN} is absent")
 
-# BiasBed's ranks, one row a dataset (all 10; rows 5, 8, 9 are not in its strict set), and the single-step p-value of each difference of
+# BiasBed's ranks, one row a data set (all 10; rows 5, 8, 9 are not in its strict set), and the single-step p-value of each difference of
 # rank sums from 4 million draws.
 BIASBED = np.array(
     [list(map(int, row)) for row in "36258147 57846312 67581423 87561423 67851432 75861234 47638125 58764213 47658312 64758321".split()]
@@ -34,7 +34,7 @@ def golden(prefix: str) -> dict:
 
 
 def matrix_of(x) -> pd.DataFrame:
-    """Rows of x are datasets."""
+    """Rows of x are data sets."""
     x = np.array(x, dtype=float)
     return pd.DataFrame(x.T, index=[f"a{i}" for i in range(x.shape[1])], columns=[f"d{i}" for i in range(x.shape[0])])
 
@@ -60,7 +60,7 @@ def random_scores(seed: int, algorithms: int = 4, datasets: int = 3, runs: int =
 
 
 def by_pair(frame: pd.DataFrame, column: str) -> dict:
-    """The column by dataset and pair, whichever comes first; a12 turns with the pair."""
+    """The column by data set and pair, whichever comes first; a12 turns with the pair."""
     values = {}
     for row in frame.to_dict("records"):
         i, j = row["algorithm_i"], row["algorithm_j"]
@@ -74,7 +74,7 @@ def brute_force(blocks: np.ndarray):
     return np.array([np.sum(orders, axis=0) for orders in product(*(list(permutations(block)) for block in blocks))])
 
 
-# ---- permutation of ranks within datasets
+# ---- permutation of ranks within data sets
 
 
 @needs_golden
@@ -155,7 +155,7 @@ def test_a_family_is_relabelled_as_one():
 
 
 def test_copies_of_a_dataset_are_no_evidence():
-    """The same ranks three times: as datasets p is tiny, as one family it stays what one dataset gives."""
+    """The same ranks three times: as data sets p is tiny, as one family it stays what one data set gives."""
     x = np.repeat([[4, 3, 2, 1], [4, 2, 3, 1]], 3, axis=0)
     matrix = matrix_of(x)
     families = {name: f"f{place // 3}" for place, name in enumerate(matrix.columns)}
@@ -208,11 +208,11 @@ def test_fewest_datasets_at_which_anything_can_be_significant(n, fewest):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="baseline 'erm': no such algorithm; there are a0, a1"):
+    with pytest.raises(ValueError, match="baseline 'erm': no such algorithm; available: a0, a1"):
         permutation.test(matrix_of([[1, 2]]), baseline="erm")
-    with pytest.raises(ValueError, match="baseline 'erm': no such algorithm; there are a0, a1"):
+    with pytest.raises(ValueError, match="baseline 'erm': no such algorithm; available: a0, a1"):
         pairwise.pairs(matrix_of([[1, 2], [1, 2]]), "erm")
-    with pytest.raises(ValueError, match="one dataset is one block"):
+    with pytest.raises(ValueError, match="one data set is one block"):
         pairwise.pairs(matrix_of([[1, 2]]))
     with pytest.raises(ValueError, match="rank tests need every cell"):
         permutation.test(matrix_of([[1, math.nan]]))
@@ -222,7 +222,7 @@ def test_refusals():
 
 
 def slow_quade(x: np.ndarray) -> tuple[float, np.ndarray]:
-    """F by the definition, and the weighted ranks S; rows of x are datasets."""
+    """F by the definition, and the weighted ranks S; rows of x are data sets."""
     m, n = x.shape
     weights = stats.rankdata(np.ptp(x, axis=1).round(9))
     s = np.array([w * (stats.rankdata(row) - (n + 1) / 2) for w, row in zip(weights, x, strict=True)])
@@ -270,7 +270,7 @@ def test_quade_order_and_scale():
     f = ranks.quade(matrix)["f"]
     assert ranks.quade(matrix.iloc[::-1, [3, 0, 6, 1, 2, 5, 4]])["f"] == f
     assert ranks.quade(100 * matrix - 3)["f"] == f  # one scale for all; a tie of ranges is one in percent too
-    assert abs(ranks.quade(matrix * np.arange(1, 8))["f"] - f) > 0.01  # a scale for each dataset is another question
+    assert abs(ranks.quade(matrix * np.arange(1, 8))["f"] - f) > 0.01  # a scale for each data set is another question
 
 
 def test_quade_where_there_is_little_to_test():
@@ -280,7 +280,7 @@ def test_quade_where_there_is_little_to_test():
     assert math.isnan(single["f"]) and math.isnan(single["p"])
     alike = ranks.quade(matrix_of([[1, 2, 3]] * 4))
     assert alike["f"] == math.inf and alike["p"] == 0
-    x = np.vstack([np.random.default_rng(0).random((6, 3)), np.ones((2, 3))])  # two datasets on which nothing differs
+    x = np.vstack([np.random.default_rng(0).random((6, 3)), np.ones((2, 3))])  # two data sets on which nothing differs
     assert ranks.quade(matrix_of(x))["f"] == pytest.approx(slow_quade(x)[0])
     with pytest.raises(ValueError, match="nan"):
         ranks.quade(matrix_of([[1, 2], [math.nan, 1]]))
@@ -292,7 +292,7 @@ def test_quade_where_there_is_little_to_test():
 @needs_golden
 def test_golden_missing_cell():
     case = golden("B10")
-    found, expected = missing_cells.skillings_mack(matrix_of(np.array(case["input"]["X"], dtype=float))), case["expected"]
+    found, expected = skillings_mack.test(matrix_of(np.array(case["input"]["X"], dtype=float))), case["expected"]
     pairs = {
         "statistic": "skillings_mack",
         "degrees_of_freedom": "skillings_mack_df",
@@ -310,7 +310,7 @@ def test_golden_missing_cell():
 
 def test_skillings_mack_on_complete_data_is_friedman():
     matrix = matrix_of(np.random.default_rng(4).random((4, 3)))
-    found = missing_cells.skillings_mack(matrix)
+    found = skillings_mack.test(matrix)
     assert found["statistic"] == pytest.approx(ranks.friedman(matrix)["chi2"])
     assert found["p"] == pytest.approx(permutation.test(matrix).p) == pytest.approx(found["listwise"]["p_permutation"])
 
@@ -319,24 +319,24 @@ def test_skillings_mack_random_orders_order_and_scale(monkeypatch):
     x = np.random.default_rng(5).integers(0, 9, (5, 4)).astype(float)
     x[[0, 1, 3, 3], [1, 2, 0, 3]] = math.nan
     matrix = matrix_of(x)
-    exact = missing_cells.skillings_mack(matrix)
+    exact = skillings_mack.test(matrix)
     assert exact["method"] == "exact"
-    moved = missing_cells.skillings_mack(np.exp(matrix).iloc[[2, 0, 3, 1], [4, 2, 0, 1, 3]])
+    moved = skillings_mack.test(np.exp(matrix).iloc[[2, 0, 3, 1], [4, 2, 0, 1, 3]])
     assert moved["p"] == exact["p"] and moved["statistic"] == pytest.approx(exact["statistic"])
-    monkeypatch.setattr(missing_cells, "ARRANGEMENTS", 0)
-    found = missing_cells.skillings_mack(matrix, draws=40_000)
+    monkeypatch.setattr(skillings_mack, "ARRANGEMENTS", 0)
+    found = skillings_mack.test(matrix, draws=40_000)
     assert found["method"] == "monte carlo"
     assert abs(found["p"] - exact["p"]) < 4 * found["standard_error"] + 3e-5
-    assert missing_cells.skillings_mack(matrix.iloc[::-1, ::-1], draws=40_000)["p"] == found["p"]
+    assert skillings_mack.test(matrix.iloc[::-1, ::-1], draws=40_000)["p"] == found["p"]
 
 
 def test_missing_cells_that_are_refused():
     nan = math.nan
-    with pytest.raises(ValueError, match="no chain of datasets links all algorithms"):
-        missing_cells.skillings_mack(matrix_of([[1, 2, nan, nan], [2, 1, nan, nan], [nan, nan, 1, 2]]))
+    with pytest.raises(ValueError, match="no chain of data sets links all algorithms"):
+        skillings_mack.test(matrix_of([[1, 2, nan, nan], [2, 1, nan, nan], [nan, nan, 1, 2]]))
     with pytest.raises(ValueError, match="is inf"):
-        missing_cells.skillings_mack(matrix_of([[1, math.inf], [1, 2]]))
-    linked = missing_cells.skillings_mack(matrix_of([[1, 2, nan], [nan, 1, 2], [nan, 3, nan]]))
+        skillings_mack.test(matrix_of([[1, math.inf], [1, 2]]))
+    linked = skillings_mack.test(matrix_of([[1, 2, nan], [nan, 1, 2], [nan, 3, nan]]))
     assert linked["listwise"] is None and linked["n_datasets"] == 2
 
 
@@ -409,7 +409,7 @@ def test_pairs_against_scipy_scikit_posthocs_and_statsmodels():
     }
     for name, p in theirs.items():
         np.testing.assert_allclose(found[name], p, rtol=1e-9, err_msg=name)
-    for name in pairwise.TESTS:
+    for name in (test.name for test in pairwise.TESTS):
         np.testing.assert_allclose(found[f"p_{name}_holm"], multipletests(found[f"p_{name}"], method="holm")[1], rtol=1e-12)
     control = pairwise.pairs(matrix, "a3").set_index("algorithm_i")
     demsar = scikit_posthocs.posthoc_demsar(-matrix.T, control="a3", p_adjust="holm")
@@ -432,9 +432,9 @@ def test_effects_have_a_direction_and_do_not_depend_on_order():
     turned = turned[(turned["algorithm_i"] == "a1") & (turned["algorithm_j"] == "a0")].iloc[0]
     for name in ("rank_difference", "hodges_lehmann", "rank_biserial"):
         assert turned[name] == -row[name], name
-    for name in pairwise.TESTS:
+    for name in (test.name for test in pairwise.TESTS):
         assert turned[f"p_{name}"] == row[f"p_{name}"] and turned[f"p_{name}_holm"] == row[f"p_{name}_holm"], name
-    scaled = pairwise.pairs(np.exp(matrix))  # other scales within a dataset move the signed ranks, not the ranks
+    scaled = pairwise.pairs(np.exp(matrix))  # other scales within a data set move the signed ranks, not the ranks
     for name in ("p_z", "p_conover", "p_sign", "rank_difference", "wins_i"):
         assert scaled[name].equals(pairwise.pairs(matrix)[name]), name
 
@@ -450,7 +450,7 @@ def test_holm_by_hand():
     assert pairwise.holm([0.5, 0.6]).tolist() == [1, 1]
 
 
-# ---- per dataset
+# ---- per data set
 
 
 @needs_golden
@@ -496,14 +496,14 @@ def test_kruskal_wallis_against_all_divisions_listed(groups, monkeypatch):
     found = per_dataset.test(one_dataset(groups)).iloc[0]
     assert found["statistic"] == pytest.approx(observed)
     assert found["p"] == pytest.approx(np.mean([other >= observed - 1e-9 for other in h.values()]))
-    monkeypatch.setattr(divisions, "EXACT", 0)
+    monkeypatch.setattr(run_permutations, "EXACT", 0)
     drawn = per_dataset.test(one_dataset(groups), draws=20_500).iloc[0]
     assert drawn["method"] == "monte carlo" and abs(drawn["p"] - found["p"]) < 4 * drawn["standard_error"] + 5e-5
 
 
 def test_random_divisions_are_those_of_each_question_alone(monkeypatch):
-    monkeypatch.setattr(divisions, "EXACT", 0)
-    monkeypatch.setattr(divisions, "CHUNK", 5_000)
+    monkeypatch.setattr(run_permutations, "EXACT", 0)
+    monkeypatch.setattr(run_permutations, "CHUNK", 5_000)
     selected = random_scores(4, runs=6)
     selected = selected[(selected["dataset"] != "d1") | (selected["algorithm"] != "a1") | (selected["run"] > 2)]  # another layout
     found = per_dataset.test(selected, draws=3_000, seed=2)
@@ -523,7 +523,7 @@ def test_random_divisions_are_those_of_each_question_alone(monkeypatch):
 
 
 def test_random_divisions_are_drawn_once_for_all_datasets_and_pairs(monkeypatch):
-    monkeypatch.setattr(divisions, "EXACT", 0)
+    monkeypatch.setattr(run_permutations, "EXACT", 0)
     drawn, real = [], np.random.default_rng
 
     def counted(seed):
@@ -600,7 +600,7 @@ def test_pairs_over_datasets_by_random_divisions(monkeypatch):
     selected = random_scores(9, runs=5)
     selected = selected[(selected["algorithm"] != "a1") | (selected["run"] > 2)]
     exact = per_dataset.pairs(selected)
-    monkeypatch.setattr(divisions, "EXACT", 0)
+    monkeypatch.setattr(run_permutations, "EXACT", 0)
     found = per_dataset.pairs(selected, draws=30_000, seed=1)
     assert (found["method"] == "monte carlo").all() and (exact["method"] == "exact").all()
     assert (np.abs(found["p"] - exact["p"]) < 4 * found["standard_error"] + 4e-5).all()
@@ -636,7 +636,7 @@ def test_scores_that_are_refused():
     selected = random_scores(0)
     with pytest.raises(ValueError, match="'a0' run 1 on 'd0' has several values"):
         per_dataset.test(pd.concat([selected, selected.iloc[:1]]))
-    with pytest.raises(ValueError, match="'a0' is alone on 'd1'"):
+    with pytest.raises(ValueError, match="'a0' is the only algorithm on 'd1'"):
         per_dataset.dunn(selected[(selected["algorithm"] == "a0") | (selected["dataset"] != "d1")])
     with pytest.raises(ValueError, match="'a0' run 1 has no value on 'd0'"):
         per_dataset.pairs(selected.iloc[1:])

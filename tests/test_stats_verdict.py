@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from jaxbed.stats import bootstrap, main
+from jaxbed.stats import main
+from jaxbed.stats.sensitivity import bootstrap
 
 
 def write(path, matrix: np.ndarray, names: list[str], runs: int = 3, noise: float = 0.05) -> str:
@@ -35,15 +36,15 @@ def apart(algorithms: int, datasets: int, gap: float, seed: int = 0) -> np.ndarr
 
 
 def test_specifications_that_cannot_reject_are_not_counted(tmp_path, capsys):
-    """Wilcoxon with Holm over 28 pairs of 8 algorithms needs 11 datasets."""
+    """Wilcoxon with Holm over 28 pairs of 8 algorithms needs 11 data sets."""
     path = write(tmp_path / "scores.csv", apart(8, 10, 2.0), [f"a{place}" for place in range(8)])
     results, text, page = report(tmp_path, capsys, path, "--permutations", "2000")
     found = results["multiverse"]
     assert found["left_out"] == [{"test": "Wilcoxon + Holm", "datasets": 10, "smallest_p": 28 / 2**9, "specifications": 1}]
     assert "Wilcoxon + Holm" not in found["varied"]["test"] and {row["specifications"] for row in found["pairs"]} == {4}
     assert "in 4 of 4 specifications" in text and "1 specifications are not counted" not in text
-    assert "1 specification is not counted, since it cannot reject whatever the scores (Wilcoxon + Holm on 10 datasets)" in text
-    assert "cannot reject whatever the scores" in page.split("<h2>How firm")[1]
+    assert "1 specification is not counted because it cannot reject whatever the scores (Wilcoxon + Holm on 10 data sets)" in text
+    assert "cannot reject, whatever the scores" in page.split("<h2>How firm")[1]
 
 
 @pytest.mark.parametrize("question", ["new-datasets", "these-datasets"])
@@ -53,7 +54,7 @@ def test_draws_are_not_resolved_beyond_one(tmp_path, capsys, question):
     out = tmp_path / "out"
     assert "p ≤0.0005" in text or question == "these-datasets"
     assert "≤" in text and "≤" in page and "$\\leq$" in (out / "tables" / "pairs.tex").read_text()
-    assert "&lt;2e-05" in page and "&gt;0.99998" in page and "&lt;1e-12" not in page.split("Bayesian signed rank")[1].split("</table>")[0]
+    assert "&lt;2e-05" in page and "&gt;0.99998" in page and "&lt;1e-12" not in page.split("Bayesian signed-rank")[1].split("</table>")[0]
     pairs = pd.read_csv(out / "pairs.csv")
     name = "p_permutation" if question == "new-datasets" else "p"
     assert (pairs[name] >= pairs[f"{name}_least"]).all() and pairs[f"{name}_least"].max() == pytest.approx(1 / 2001)
@@ -67,7 +68,7 @@ def test_one_family_all_pairs_without_a_baseline_and_comparisons_with_it_where_a
     results, text, _ = report(tmp_path, capsys, path)
     assert results["baseline"] is None and results["claims"]["family"] == "pairs" and "than ERM (3 comparisons" not in text
     assert "Of all 6 pairs, adjusted for all" in text
-    procedure = "Procedure: first the exact Friedman test; where it finds a difference, 6 pairs (permutation test, single step)."
+    procedure = "Procedure: first the exact Friedman test; if it finds a difference, 6 pairs (permutation test, single step)."
     assert procedure in text
     results, text, page = report(tmp_path, capsys, path, "--baseline", "ERM")
     assert results["claims"]["family"] == "baseline_comparisons" and "Of all 6 pairs" not in text
@@ -87,7 +88,7 @@ def test_a_comparison_without_a_difference_in_the_overall_test_is_no_claim(tmp_p
     results, text, _ = report(tmp_path, capsys, path, "--baseline", "a")
     assert min(row["p_permutation"] for row in results["baseline_comparisons"]) < 0.05 < results["friedman"]["p"]
     assert results["claims"]["found"] == [] and "No algorithm differs from a (3 comparisons" in text
-    assert "Comparisons with a smaller p do not count" in text
+    assert "Comparisons with p below alpha do not count" in text
 
 
 def test_claims_on_these_datasets_need_a_dataset_that_differs(tmp_path, capsys):
@@ -118,7 +119,7 @@ def test_heads_are_words(tmp_path, capsys):
     path = write(tmp_path / "scores.csv", apart(4, 8, 3.0), list("abcd"))
     _, _, page = report(tmp_path, capsys, path, "--baseline", "a")
     heads = [re.sub("<wbr>", "", head) for head in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)]
-    assert {"p, z test, Holm", "P(the first is better)", "pair"} <= set(heads)
+    assert {"p, z test of mean ranks, Holm", "P(the first is better)", "pair"} <= set(heads)
     assert not [head for head in heads if re.search(r"\b(p (z|i|j|rope|holm|chi2|f moment)|bayes|i|j|a12)\b", head)]
 
 
@@ -128,8 +129,8 @@ def test_no_p_is_quoted_that_takes_datasets_of_one_family_for_separate_evidence(
     (tmp_path / "roles.csv").write_text("dataset,family\n" + "".join(f"d{column},shared\n" for column in range(7)))
     assert main.main([path, "--permutations", "200", "--roles", str(tmp_path / "roles.csv")]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Friedman over 1 block: p = 1.000 (exact)" in text and "7 datasets are 1 family (shared: d0, " in text
-    assert "FEW_BLOCKS: 1 family of datasets is few" in text and "with 1 block and" in text
+    assert "Friedman over 1 block: p = 1.000 (exact)" in text and "7 data sets form 1 family (shared: d0, " in text
+    assert "FEW_BLOCKS: only 1 family of data sets" in text and "with 1 block and" in text
     assert "PERFECT_AGREEMENT" not in text and "TWO_ALGORITHMS" not in text
 
 

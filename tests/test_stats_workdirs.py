@@ -17,7 +17,9 @@ from jaxbed.data import colored_mnist
 from jaxbed.evaluation import metrics
 from jaxbed.methods import lff
 from jaxbed.models import mlp
-from jaxbed.stats import main, records, trained_on
+from jaxbed.stats import main
+from jaxbed.stats.audit import provenance
+from jaxbed.stats.reading import records
 from jaxbed.training import variants
 
 FACTS = {"name": "colored_mnist", "cue": "colour", "conflicting_percent": 1.0, "data_seed": 0}
@@ -68,22 +70,22 @@ def warned(capsys, *arguments: object) -> list[str]:
     [
         ({"conflicting_percent": 5.0}, "conflicting_percent is 1.0 for erm run 0, 1; 5.0 for lff run 0, 1"),
         ({"data_seed": 3}, "data_seed is 0 for erm run 0, 1; 3 for lff run 0, 1"),
-        ({"table_sha256": "ab"}, 'table_sha256 is not told for erm run 0, 1; "ab" for lff run 0, 1'),
-        ({"corruptions": ["fog", "snow"]}, 'corruptions is not told for erm run 0, 1; ["fog", "snow"] for lff run 0, 1'),
+        ({"table_sha256": "ab"}, 'table_sha256 is not recorded for erm run 0, 1; "ab" for lff run 0, 1'),
+        ({"corruptions": ["fog", "snow"]}, 'corruptions is not recorded for erm run 0, 1; ["fog", "snow"] for lff run 0, 1'),
         ({"name": "shapes", "data_seed": 3}, 'name is "colored_mnist" for erm run 0, 1; "shapes" for lff run 0, 1'),
     ],
 )
-def test_runs_trained_on_other_data_are_told(tmp_path, capsys, other, words):
+def test_runs_trained_on_other_data_are_reported(tmp_path, capsys, other, words):
     paths = [write(tmp_path / "one", "erm"), write(tmp_path / "two", "lff", FACTS | other), write(tmp_path / "three", "lnl")]
     (text,) = warned(capsys, *paths)
-    assert "runs compared on test were trained on other data" in text and words.partition(" for ")[0] in text
+    assert "runs compared on test were trained on different data" in text and words.partition(" for ")[0] in text
     (text,) = warned(capsys, *paths[:2])
     assert words in text
     assert warned(capsys, *paths, "--exclude", "lff") == []
     assert warned(capsys, paths[0], paths[2]) == []
 
 
-@pytest.mark.parametrize("fact", trained_on.NOT_TRAINING)
+@pytest.mark.parametrize("fact", provenance.NOT_TRAINING)
 def test_facts_that_tell_nothing_of_training_are_not_compared(tmp_path, capsys, fact):
     paths = [write(tmp_path / "one", "erm", FACTS | {fact: "x"}), write(tmp_path / "two", "lff", FACTS | {fact: "y"})]
     assert warned(capsys, *paths) == []
@@ -93,14 +95,14 @@ def test_only_runs_that_share_a_dataset_are_compared():
     data = [("erm", "A", 1.0), ("lff", "B", 5.0)]
     sources = [{"runs": [[name, 1]], "data": FACTS | {"conflicting_percent": percent}} for name, _, percent in data]
     selected = pd.DataFrame([(name, 1, dataset) for name, dataset, _ in data], columns=["algorithm", "run", "dataset"])
-    assert trained_on.mixed(selected, sources) == []
-    assert len(trained_on.mixed(selected.assign(dataset="A"), sources)) == 1
-    assert trained_on.mixed(selected.assign(dataset="A"), sources[:1]) == []  # nothing is known of the other, as of scores in a CSV
+    assert provenance.mixed_training_data(selected, sources) == []
+    assert len(provenance.mixed_training_data(selected.assign(dataset="A"), sources)) == 1
+    assert provenance.mixed_training_data(selected.assign(dataset="A"), sources[:1]) == []  # a CSV tells nothing of its data
 
 
-def test_runs_of_one_algorithm_on_other_data_are_told():
+def test_runs_of_one_algorithm_on_other_data_are_reported():
     sources = [{"runs": [["erm", run]], "data": FACTS | {"conflicting_percent": run}} for run in (1, 5)]
-    (finding,) = trained_on.mixed(pd.DataFrame({"algorithm": "erm", "run": [1, 5], "dataset": "A"}), sources)
+    (finding,) = provenance.mixed_training_data(pd.DataFrame({"algorithm": "erm", "run": [1, 5], "dataset": "A"}), sources)
     assert finding["values"] == {"1": [["erm", 1]], "5": [["erm", 5]]} and finding["datasets"] == ["A"]
     json.dumps(finding)
 
@@ -113,7 +115,7 @@ def test_damaged_files_are_named_with_the_cure(tmp_path, capsys, name, text):
     assert main.main([str(workdir)]) == 2
     message = capsys.readouterr().err
     assert f"{workdir / name} is damaged (" in message
-    assert ("jaxbed eval" if "sets" in name else "put back the configuration") in message
+    assert ("jaxbed eval" if "sets" in name else "restore the configuration") in message
 
 
 def test_the_variants_of_a_sweep_are_named(tmp_path, capsys):
@@ -123,13 +125,13 @@ def test_the_variants_of_a_sweep_are_named(tmp_path, capsys):
         write(top / name, "erm")
     (top / "config.json").write_text(json.dumps({"name": "erm", "sweep": ["data.conflicting_percent=1,5"]}))
     assert main.main([str(top)]) == 2
-    assert f"give the folders of its variants: {top / names[0]} {top / names[1]}" in capsys.readouterr().err
+    assert f"pass the folders of its variants: {top / names[0]} {top / names[1]}" in capsys.readouterr().err
     assert len(records.load([top / names[0]])) > 0
 
 
 def test_a_sweep_without_responses_is_to_be_evaluated(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"name": "erm", "sweep": ["data.conflicting_percent=1,5"]}))
-    with pytest.raises(FileNotFoundError, match="no responses of its own: run: jaxbed eval"):
+    with pytest.raises(FileNotFoundError, match="no responses itself: run: jaxbed eval"):
         records.load([tmp_path])
 
 
@@ -165,8 +167,8 @@ def saved(path: Path, seeds: tuple[int, ...], name: str = "erm", old: bool = Fal
 def test_runs_of_one_name_with_other_settings_are_refused(tmp_path, capsys, old, changed, words):
     first, second = saved(tmp_path / "a", (0, 1), old=old), saved(tmp_path / "b", (2, 3), **changed)
     code, text = stats(capsys, first, second)
-    assert code == 2 and f"{first} and {second} are runs of one algorithm, 'erm', with other settings" in text and words in text
-    cure = shlex.split(text.partition("another name, ")[2].partition(", or train both with")[0])
+    assert code == 2 and f"{first} and {second} are runs of one algorithm, 'erm', with different settings" in text and words in text
+    cure = shlex.split(text.partition("Rename one of them, ")[2].partition(", or train both with")[0])
     assert cure[0] == "--rename" and stats(capsys, first, second, *cure)[0] == 0
     third = saved(tmp_path / "c", (0, 1), name="lff", **changed)
     assert stats(capsys, first, third)[0] == 0  # algorithms may differ
@@ -269,7 +271,7 @@ def test_other_files_among_the_answers_are_reported_and_not_read(tmp_path, capsy
     (workdir / "responses" / "sets (1).json").write_text("{")
     code, text = stats(capsys, workdir)
     assert code == 0 and text.count("warning READ_AS") == 1 and text.partition(" warning READ_AS")[0] in before[1]
-    assert "not read, since answers are named EPOCH.npz: responses/sets (1).json" in text
+    assert "not read, since response files are named EPOCH.npz: responses/sets (1).json" in text
     assert "partial" not in text
     assert sorted(metrics.strays(workdir)) == sorted(["sets (1).json", "test/2.npz", *(f"test/{name}" for name in names)])
 
@@ -354,13 +356,13 @@ def change(path: Path, file: str, **parts: object) -> Path:
     return path
 
 
-def test_other_classes_and_other_images_of_one_set_are_told(tmp_path, capsys):
+def test_other_classes_and_other_images_of_one_set_are_reported(tmp_path, capsys):
     paths = [write(tmp_path / name, name, sets=("test", "other")) for name in ("erm", "lff")]
     assert "MIXED" not in stats(capsys, *paths)[1]
     change(paths[1], "responses/sets.json", classes=["b", "a"])
     assert "MIXED" not in stats(capsys, *paths)[1]
     change(paths[1], "responses/sets.json", classes=["a", "b", "c"])
-    assert 'trained on other data: classes is ["a", "b"] for erm run 0, 1; ["a", "b", "c"] for lff run 0, 1' in stats(capsys, *paths)[1]
+    assert 'trained on different data: classes is ["a", "b"] for erm run 0, 1; ["a", "b", "c"] for lff run 0, 1' in stats(capsys, *paths)[1]
     paths = [write(tmp_path / f"{name} again", name) for name in ("erm", "lff")]
     for path, cue in zip(paths, (0, 1), strict=True):
         label = np.arange(10) % 2
@@ -370,7 +372,7 @@ def test_other_classes_and_other_images_of_one_set_are_told(tmp_path, capsys):
     for renamed in ([], ["--rename", "test=tested"]):
         name = "tested" if renamed else "test"
         assert (
-            f"MIXED_TEST_IMAGES: {name} has other images, or other labels, for erm run 0, 1 than for lff run 0, 1"
+            f"MIXED_TEST_IMAGES: {name} has different images or labels for erm run 0, 1 and for lff run 0, 1"
             in stats(capsys, *paths, *renamed)[1]
         )
 

@@ -32,7 +32,8 @@ import numpy as np
 import pandas as pd
 
 from jaxbed.evaluation.answers import ANSWERS, read_answers, read_sets
-from jaxbed.stats import delimited, names, numbers
+from jaxbed.stats import names
+from jaxbed.stats.reading import delimited, numbers
 from jaxbed.system import files
 
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]

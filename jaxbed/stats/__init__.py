@@ -3,28 +3,50 @@
     jaxbed stats WORKDIR... [--select best_val] [--baseline erm] [--out DIR]
     jaxbed stats scores.csv [--exclude pAdaIN:2,5] [--datasets strict --roles roles.csv] [--question these-datasets] [--out DIR]
 
-inputs                    everything that is given, under one set of names; what identifies each file
-records, roles            files -> one tidy frame, checked; what the datasets are
-delimited, columns        text files -> cells; which column is which, wide tables
-names, numbers            one spelling for each name; numbers as people write them
-trained_on                workdirs -> scores, and how their runs were trained
-criteria, select          one epoch (or a mean of several) for every run, by a named rule
-failures, missing_cells   runs that failed, cells that nobody measured
-audit, printed, scales    can the scores be what they are said to be?
-tables                    mean, std and runs per cell; CSV, LaTeX, text
-new_datasets              question 1, would they differ on another dataset? ranks, permutation, pairwise, bayes, bradley_terry
-these_datasets            question 2, do they on these, with other runs? per_dataset, divisions
-stepwise                  pairs adjusted with their logic in mind: Shaffer, Bergmann-Hommel
-choices                   question 1 under other choices. How firm: bootstrap, sensitivity, power
-paper                     tests as BiasBed made them, to check its tables
-analysis                  all of it: records -> everything found
-claims                    what the verdict may claim: one family of comparisons
-verdict, report           the words; text for a terminal
-headings                  words for the columns of tables
-groups                    algorithms of which no two differ: bars, letters
-document, html            the page
-figures                   figures_ranks, figures_scores: PDF, PNG, SVG; tikz
-latex, listing            mean ranks and effect sizes as LaTeX; all tests as rows
-files                     stats.json and all other files
-options, main, progress   the command line
+main, options, progress   the command line
+analysis                  records -> all results; nothing is read, printed or written here
+new_datasets              question 1: would the algorithms differ on another data set?
+these_datasets            question 2: do they differ on these data sets, with other runs?
+claims, verdict           which comparisons the verdict may claim; the verdict and the warnings in words
+tables                    mean, std and number of runs of each cell; how p-values and tables are formatted
+names                     one spelling for each name; how messages quote names
+
+reading/                  input files -> one tidy, checked table
+    inputs                all inputs under one set of names; the SHA-256 of each file
+    records, roles        scores; what the data sets are
+    workdirs              scores of a workdir, and the settings of its runs
+    delimited, columns    text files -> cells; which column is which, wide tables
+    numbers               numbers as people write them
+selection/                the epoch of each run that counts
+    rules, criteria       the table of selection rules; what each computes
+    failures              runs that diverged or ended early
+audit/                    are the scores plausible?
+    checks                all checks together; copied, mislabelled and frozen runs, selection on test data
+    scales                values outside their scale, fractions next to percentages
+    printed_tables        printed means against the runs they summarise; scores against the number of images
+    provenance            runs that were trained on different data or tested on different images
+comparisons/              hypothesis tests, effect sizes and posteriors, as functions of a table of scores
+    ranks                 mean ranks, Friedman, Iman-Davenport, Quade, Nemenyi
+    permutation           permutation tests of rank sums over data sets
+    pairwise, stepwise    pairs: z, Conover, Wilcoxon, sign test, effect sizes, Holm; Shaffer, Bergmann-Hommel
+    bayes, bradley_terry  Bayesian signed-rank test; Bradley-Terry models
+    skillings_mack        Friedman's test with missing cells
+    per_dataset           Kruskal-Wallis, Dunn, Cliff's delta on each data set
+    run_permutations      p-values from runs reassigned among the algorithms
+    published_tables      the tests as BiasBed computed them, to check its tables
+    cliques               groups of algorithms without a significant difference
+sensitivity/              how firm is the answer?
+    bootstrap             resampled runs and data sets
+    leave_one_out         one algorithm or data set left out
+    multiverse            other selection rules, runs, data sets and tests
+    power                 how many data sets or runs would be needed
+figures/                  drawing: which figures there are; rank_figures, score_figures, style, tikz
+output/                   results as files
+    files                 everything that is written; stats.json
+    report                text for the terminal
+    document, sections, sections_of_tests, html, html_style   report.html
+    headings              readable column heads
+    latex, listing        LaTeX tables; tests.csv
+
+Imports point upwards in this order only: output and figures, analysis, the two questions, sensitivity, comparisons, selection, reading.
 """

@@ -1,33 +1,30 @@
-"""What the verdict claims: one family of comparisons, of a test that is fixed before the scores are seen.
+"""What the verdict may claim: one family of comparisons, by a test that is fixed before the scores are seen.
 
-The overall test comes first: Friedman's for other datasets, for these the test of each dataset with Holm's adjustment. Only where it
-finds a difference are comparisons claimed: those with the baseline if one was asked for, else all pairs, adjusted for their number. Where
-no algorithm differs a false claim needs a false overall test, so its chance is at most alpha, which an overall test, all pairs and
-comparisons with a baseline at alpha each exceed (`python scripts/stats_calibration.py claims` has both rates). All other tests are
-exploratory.
+The overall test comes first: Friedman's for other data sets; for these data sets, the test of each with Holm's adjustment. Comparisons are
+claimed only if it rejects: those with the baseline if there is one, else all pairs, adjusted for their number. If no algorithm differs, a
+false claim requires that the overall test rejects by mistake: its probability is at most alpha. The overall test, all pairs and
+comparisons with a baseline, each at alpha, would exceed it (`python scripts/stats_calibration.py claims` has both rates). All other tests
+are exploratory.
 
-Source: Demšar, JMLR 2006, section 3.2: post-hoc tests where the null hypothesis is rejected.
+Source: Demšar, JMLR 2006, section 3.2: post-hoc tests after the null hypothesis is rejected.
 """
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from jaxbed.stats import tables
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def of(results: dict) -> dict | None:
-    """The claims of the question asked, from the results of its tests; None where there is no such test.
+    """The claims for the question, from the results of its tests; None if there is no such test.
 
-    overall      test, its p or the datasets that differ, `differ`; None for two algorithms, and where it cannot reject: no gate then
+    overall      test, its p or the data sets that differ, `differ`; None if it is not needed (two algorithms) or cannot reject
     family       'baseline_comparisons' or 'pairs', which table of the results; None if there is none
-    comparisons  how many; test: by what; smallest_p: what it can give at least, whatever the scores
-    found        better, worse, p, p_text of the comparisons that are claimed, smallest p first
+    comparisons  their number; test: its name; smallest_p: the smallest p it can give, whatever the scores
+    found        better, worse, p, p_text of the claimed comparisons, smallest p first
     """
     if results["no_test"] or results["paper"]:
         return None
-    only_these = results["question"] == "these-datasets" or results["friedman"] is None  # one dataset says nothing of others
+    only_these = results["question"] == "these-datasets" or results["friedman"] is None  # nothing follows from one data set for others
     return _these_datasets(results) if only_these else _new_datasets(results)
 
 
@@ -57,7 +54,7 @@ def _these_datasets(results: dict) -> dict | None:
     overall, floors = None, these["floors"]
     if floors["datasets"] < alpha:
         differ = these["datasets"].loc[these["datasets"]["p_holm"] < alpha, "dataset"].tolist()
-        test = f"{these['datasets']['test'].iloc[0]} by permutation, Holm over datasets"
+        test = f"{these['datasets']['test'].iloc[0]} by permutation, Holm over data sets"
         overall = {"test": test, "datasets": differ, "differ": bool(differ)}
     family = "pairs" if results["baseline"] is None else "baseline_comparisons"
     if these[family] is None:
@@ -72,13 +69,13 @@ def _these_datasets(results: dict) -> dict | None:
     }
 
 
-def comparisons(table: "pd.DataFrame", column: str, alpha: float) -> list[dict]:
-    """better, worse, p and p_text of the rows of a table of pairs with p < alpha in this column, smallest p first."""
+def comparisons(table: pd.DataFrame, column: str, alpha: float) -> list[dict]:
+    """better, worse, p and p_text of the rows of a table of pairs with p < alpha in the column, smallest p first."""
     rows = table.assign(least=tables.least(table, column))
     rows = rows[rows[column] < alpha].sort_values(column, kind="stable")
     i_better = rows["rank_difference"] < 0 if "rank_difference" in rows else rows["difference"] > 0
-    found = []
+    claims = []
     for i, j, p, least, first in zip(rows["algorithm_i"], rows["algorithm_j"], rows[column], rows["least"], i_better, strict=True):
         better, worse = (i, j) if first else (j, i)
-        found.append({"better": better, "worse": worse, "p": p, "p_text": tables.p_equals(p, least)})
-    return found
+        claims.append({"better": better, "worse": worse, "p": p, "p_text": tables.p_equals(p, least)})
+    return claims

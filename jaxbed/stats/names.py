@@ -6,13 +6,13 @@ import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-LONGEST = 200  # characters of a name
-SHOWN = 80  # characters that a message quotes of anything
+LONGEST = 200  # most characters of a name
+SHOWN = 80  # most characters that a message quotes
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, line and paragraph separators
-JOINERS = "\u200c\u200d"  # format characters that some scripts are spelled with
-SIGN = re.compile(r"(?:^|(?<=[=(,:\[])|(?<=\de))-(?=\.?\d)")  # a minus in front of a number tells numbers apart
+JOINERS = "\u200c\u200d"  # format characters that the spelling of some scripts needs
+SIGN = re.compile(r"(?:^|(?<=[=(,:\[])|(?<=\de))-(?=\.?\d)")  # the minus sign of a number
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
-KINDS = ("algorithm", "dataset")  # that can be renamed
+KINDS = ("algorithm", "dataset")  # what can be renamed
 
 
 def clean(name: str) -> str:
@@ -21,21 +21,20 @@ def clean(name: str) -> str:
 
 
 def fault(name: str) -> str:
-    """What is wrong with a name, in words that follow it; empty if nothing is."""
+    """What is wrong with a name, as words that follow it in a message; empty if it is valid."""
     if not clean(name):
         return "is empty; give it a name"
     if len(name) > LONGEST:
         return f"has {len(name):,} characters, at most {LONGEST} are allowed; shorten it"
     for letter in name:
         if unicodedata.category(letter) in INVISIBLE and letter not in JOINERS:
-            return (
-                f"holds an invisible character (U+{ord(letter):04X}, {unicodedata.name(letter, 'a control character').lower()}); delete it"
-            )
+            description = unicodedata.name(letter, "a control character").lower()
+            return f"holds an invisible character (U+{ord(letter):04X}, {description}); delete it"
     return ""
 
 
 def as_cell(name: str) -> str:
-    """The name as a cell of a CSV file. Spreadsheets run a cell that begins as a formula, but for an apostrophe before it (OWASP)."""
+    """The name as a cell of a CSV file. Spreadsheets execute a cell that begins like a formula unless an apostrophe precedes it (OWASP)."""
     return f"'{name}" if FORMULA.match(name) else name
 
 
@@ -57,31 +56,31 @@ def key(name: str) -> str:
 
 
 def find(asked: str, known: Iterable[str]) -> str | None:
-    """The known name that is meant: itself, or the only one with the same key; None if there is none."""
+    """The known name that `asked` refers to: an equal one, or the only one with the same key; None if there is none."""
     known, asked = list(known), clean(asked)
     alike = [name for name in known if key(name) == key(asked)]
     return asked if asked in known else alike[0] if len(alike) == 1 else None
 
 
 def find_each(asked: Iterable[str], known: Sequence[str], message: str) -> list[str]:
-    """The known names that are meant, each once. Raises ValueError, beginning with `message`, where one or all are not there."""
-    found = {name: find(name, known) for name in map(clean, asked) if name}
-    strange = [name for name, own in found.items() if own is None]
-    if strange or not found:
-        raise ValueError(f"{message} {listed(map(repr, strange)) or 'nothing'}; {choice(''.join(strange[:1]), known)}")
-    return list(dict.fromkeys(found.values()))
+    """The known names that `asked` refers to, each once. Raises ValueError, beginning with `message`, for an unknown name or none."""
+    texts = [name for name in map(clean, asked) if name]
+    unknown = [text for text in texts if find(text, known) is None]
+    if unknown or not texts:
+        raise ValueError(f"{message} {listed(map(repr, unknown)) or 'nothing'}; {choice(''.join(unknown[:1]), known)}")
+    return list(dict.fromkeys(name for text in texts if (name := find(text, known)) is not None))
 
 
 def choice(asked: str, known: Iterable[str]) -> str:
-    """'did you mean erm? there are erm, lff', for a message about a name that is not known."""
+    """'did you mean erm? available: erm, lff', for a message about an unknown name."""
     known = list(map(str, known))
     by_key = {key(name): name for name in known}
     near = difflib.get_close_matches(key(asked), by_key, n=1)
-    return (f"did you mean {by_key[near[0]]}? " if near else "") + f"there are {listed(known)}"
+    return (f"did you mean {by_key[near[0]]}? " if near else "") + f"available: {listed(known)}"
 
 
 def cut(text: object) -> str:
-    """The text, at most SHOWN characters of it; invisible ones as Python writes them."""
+    """At most SHOWN characters of the text; invisible ones as Python escapes them."""
     text = str(text)
     text = text if len(text) <= SHOWN else text[:SHOWN] + "…"
     return text if text.isprintable() else repr(text)[1:-1]
@@ -94,10 +93,16 @@ def quoted(text: object) -> str:
 
 
 def listed(names: Iterable[object], most: int = SHOWN) -> str:
-    """'a, b, c and 4 more': at least one, then as many as `most` characters hold."""
-    names = list(map(cut, names))
-    count = next((count for count in range(len(names), 1, -1) if len(", ".join(names[:count])) <= most), 1)
-    return ", ".join(names[:count]) + (f" and {len(names) - count} more" if len(names) > count else "")
+    """'a, b, c and 4 more': at least one, then as many as fit into `most` characters."""
+    texts = list(map(cut, names))
+    count = next((count for count in range(len(texts), 1, -1) if len(", ".join(texts[:count])) <= most), 1)
+    return ", ".join(texts[:count]) + (f" and {len(texts) - count} more" if len(texts) > count else "")
+
+
+def first_few(names: Iterable, most: int = 8) -> str:
+    """'a, b, c and 4 more'."""
+    names = list(map(str, names))
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def refuse_alike(kind: str, given: Iterable[tuple[str, str]]) -> None:
@@ -108,12 +113,10 @@ def refuse_alike(kind: str, given: Iterable[tuple[str, str]]) -> None:
         if other == name:
             continue
         where = f"{source}: " if source == its_source else f"{its_source} and {source}: "
-        cure = f"write one of them in {source} differently"
+        cure = f"use one spelling in {source}"
         if kind in KINDS:
-            cure = f"if they are one, --rename {word(name, other)}; if not, --rename {word(name, 'ANOTHER NAME')}"
-        raise ValueError(
-            f"{where}{kind}s {quoted(other)} and {quoted(name)} differ only in case, spaces, _, - or the form of their characters: {cure}"
-        )
+            cure = f"if they are the same, --rename {word(name, other)}; if not, --rename {word(name, 'ANOTHER NAME')}"
+        raise ValueError(f"{where}{kind}s {quoted(other)} and {quoted(name)} differ only in case, spaces, _, - or Unicode form: {cure}")
 
 
 def word(old: str, new: str) -> str:
@@ -126,19 +129,20 @@ def renames(texts: Sequence[str], known: Mapping[str, Iterable[str]]) -> dict[st
 
     OLD is the longest known name before a '='. Raises ValueError for an unknown OLD, one given twice, and a NEW that is no name.
     """
-    found: dict[str, dict[str, str]] = {kind: {} for kind in known}
+    new_names: dict[str, dict[str, str]] = {kind: {} for kind in known}
     for text in texts:
-        places = [place for place, letter in enumerate(text) if letter == "="][::-1]
-        pairs = [(kind, old, text[place + 1 :]) for kind, own in known.items() for place in places if (old := find(text[:place], own))]
+        positions = [position for position, letter in enumerate(text) if letter == "="][::-1]
+        splits = [(text[:position], text[position + 1 :]) for position in positions]
+        pairs = [(kind, old, new) for kind, its_names in known.items() for left, new in splits if (old := find(left, its_names))]
         if not pairs:
-            there = "; ".join(f"{kind}s {listed(sorted(own))}" for kind, own in known.items() if own)
-            raise ValueError(f"--rename {cut(text)}: write OLD=NEW, where OLD is one of the {there}")
+            choices = "; ".join(f"{kind}s {listed(sorted(its_names))}" for kind, its_names in known.items() if its_names)
+            raise ValueError(f"--rename {cut(text)}: write OLD=NEW, where OLD is one of the {choices}")
         kind, old, new = pairs[0][0], pairs[0][1], clean(pairs[0][2])
         if sum(old in known[each] for each in KINDS) > 1:
-            raise ValueError(f"--rename {cut(text)}: {quoted(old)} is an algorithm and a dataset; rename one of them in the file")
-        if old in found[kind]:
+            raise ValueError(f"--rename {cut(text)}: {quoted(old)} is both an algorithm and a data set; rename one of them in the file")
+        if old in new_names[kind]:
             raise ValueError(f"--rename {cut(text)}: {quoted(old)} is renamed twice; give it one name")
         if wrong := fault(new):
             raise ValueError(f"--rename {cut(text)}: the new name {wrong}")
-        found[kind][old] = new
-    return found
+        new_names[kind][old] = new
+    return new_names

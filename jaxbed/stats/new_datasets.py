@@ -1,25 +1,27 @@
-"""Question 1: would the algorithms differ on another dataset of this kind? Blocks are datasets, one mean over runs in each cell.
+"""Question 1: would the algorithms differ on another data set of this kind? Blocks are data sets, one mean over runs in each cell.
 
-Brings together `ranks`, `permutation`, `pairwise`, `bayes`, `bradley_terry`, `power`, `sensitivity` for one matrix, higher is better.
+Applies the tests and posteriors in `comparisons` and `sensitivity` to one matrix, higher is better.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from jaxbed.stats import bayes, bootstrap, bradley_terry, pairwise, permutation, power, ranks, sensitivity, stepwise, tables
+import numpy as np
+import pandas as pd
+
+from jaxbed.stats import tables
+from jaxbed.stats.comparisons import bayes, bradley_terry, pairwise, permutation, ranks, stepwise
 from jaxbed.stats.options import Options
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxbed.stats.sensitivity import bootstrap, leave_one_out, power
 
 PAIR = ["algorithm_i", "algorithm_j"]
 RESAMPLES = 2000  # of runs
-FEWER_RESAMPLES = 500  # where each takes a call
-FEWER_DRAWS = 20_000  # where many tables are tested
-BY_BLOCKS = ("friedman_exact", "permutation_pairs", "permutation_baseline")  # tests that count families where they are known
-FLOORS = {  # tests of permutation.smallest_p in words
+FEWER_RESAMPLES = 500  # if a test has to be called for each
+FEWER_DRAWS = 20_000  # if many tables are tested
+BY_BLOCKS = ("friedman_exact", "permutation_pairs", "permutation_baseline")  # tests whose blocks are families, if these are known
+FLOORS = {  # the tests of permutation.smallest_p in words
     "friedman_exact": "Friedman's test",
     "permutation_pairs": "the permutation test of all pairs",
     "permutation_baseline": "the permutation test against the baseline",
@@ -28,85 +30,99 @@ FLOORS = {  # tests of permutation.smallest_p in words
     "wilcoxon_holm_pairs": "Wilcoxon + Holm over all pairs",
     "wilcoxon_holm_baseline": "Wilcoxon + Holm against the baseline",
 }
-APPROXIMATE = 0.2  # relative difference of two p-values that is worth a word
+APPROXIMATE = 0.2  # relative difference of two p-values that is worth a warning
+
+
+class Overall(NamedTuple):
+    """A further test of whether the algorithms differ at all, next to Friedman's: listed in stats.json, tests.csv and the report."""
+
+    name: str  # in stats.json
+    title: str  # in the report
+    compute: Callable[[pd.DataFrame], dict]  # a matrix, higher is better -> numbers by name: at least test, p and the two below
+    statistic: str = "f"
+    degrees_of_freedom: str = "f_degrees_of_freedom"
+
+
+OVERALL = (Overall("quade", "Quade, F: data sets on which the scores differ more have more weight", ranks.quade),)
 
 
 def tests(
-    matrix: "pd.DataFrame", options: Options, families: Mapping[str, str], rope: float, compared: "pd.DataFrame | None" = None
-) -> "tuple[dict, pd.DataFrame, list[dict]]":
+    matrix: pd.DataFrame, options: Options, families: Mapping[str, str], rope: float, compared: pd.DataFrame | None = None
+) -> tuple[dict, pd.DataFrame, list[dict]]:
     """Results by name, p of all pairs [n, n] (permutation, single step) and warnings.
 
-    `compared` holds the selected scores of the runs: their std says what is a tie for Bradley-Terry; without, `rope` does.
+    `compared` holds the selected scores of the runs: their std defines ties for Bradley-Terry; without it, `rope` does.
 
-    friedman          ranks.friedman with p, the headline, and how it was found; with families of datasets they are the blocks
-    quade             ranks.quade
+    friedman          ranks.friedman with p, the headline, and how it was computed; families of data sets, if any, are the blocks
+    NAME              of each test in OVERALL
     floors            smallest attainable p of every test
     pairs             pairwise.pairs with p_permutation, p_nemenyi, bayes' p_i, p_rope, p_j (bayes_*), the probability of a win by maximum
                       likelihood (win_*) and bradley_terry.pairs (bt_*)
-    (p_permutation_least, bayes_least, bt_least: what one random draw is worth, below which no p or share is resolved)
+    (p_permutation_least, bayes_least, bt_least: the share of one random draw, the resolution of p-values and shares)
     bradley_terry     Wainer's model: abilities, convergence, bradley_terry.predictive
     baseline          pairwise.pairs against the baseline with p_permutation, or None
     nemenyi           critical difference
     """
-    logging.getLogger(__name__).info("tests over datasets")
+    logging.getLogger(__name__).info("tests over data sets")
     friedman = ranks.friedman(matrix)
     warnings = friedman.pop("warnings")
-    found = permutation.test(matrix, baseline=options.baseline, families=families or None, draws=options.permutations, seed=options.seed)
+    permuted = permutation.test(matrix, baseline=options.baseline, families=families or None, draws=options.permutations, seed=options.seed)
     closed = friedman["p_exact"]
-    if families:  # these quote a p that takes every dataset for separate evidence
+    if families:  # these quote a p that counts every data set as independent evidence
         warnings = [warning for warning in warnings if warning["code"] not in ("PERFECT_AGREEMENT", "TWO_ALGORITHMS")]
     if closed == closed and not families:
         friedman |= {"p": closed, "p_method": "exact", "p_standard_error": 0.0, "p_least": 0.0}
     else:
-        friedman |= {"p": found.p, "p_method": found.method, "p_standard_error": found.standard_error, "p_least": found.p_least}
-    friedman |= {"draws": found.draws, "seed": found.seed, "blocks": found.blocks, "families": families or None}
+        friedman |= {"p": permuted.p, "p_method": permuted.method, "p_standard_error": permuted.standard_error, "p_least": permuted.p_least}
+    friedman |= {"draws": permuted.draws, "seed": permuted.seed, "blocks": permuted.blocks, "families": families or None}
     n, m = matrix.shape
-    warnings += _approximate(friedman, n) + _floors(n, m, found.blocks, options.alpha, options.baseline is not None)
+    warnings += _approximate(friedman, n) + _floors(n, m, permuted.blocks, options.alpha, options.baseline is not None)
     std = None if compared is None else compared.groupby(["algorithm", "dataset"])["value"].std().unstack()
     abilities, wins, more = _bradley_terry(matrix, options.seed, rope, std)
     warnings += more
     results = {
         "friedman": friedman,
-        "quade": ranks.quade(matrix),
-        "floors": _smallest_p(n, m, found.blocks),
+        **{test.name: test.compute(matrix) for test in OVERALL},
+        "floors": _smallest_p(n, m, permuted.blocks),
         "nemenyi": {
             "test": "Nemenyi, all pairs, studentized range with infinite degrees of freedom",
             "critical_difference": ranks.critical_difference(n, m, options.alpha),
             "smallest_possible_p": ranks.smallest_p(n, m),
         },
-        "pairs": _pairs(matrix, found, options.seed, rope, std).join(wins, on=PAIR).assign(bt_least=1 / abilities["effective_draws"]),
+        "pairs": _pairs(matrix, permuted, options.seed, rope, std).join(wins, on=PAIR).assign(bt_least=1 / abilities["effective_draws"]),
         "bradley_terry": abilities,
         "baseline_comparisons": None,
     }
     if options.baseline is not None:
         against = pairwise.pairs(matrix, options.baseline)
         results["baseline_comparisons"] = against.assign(
-            p_permutation=against["algorithm_i"].map(found.baseline), p_permutation_least=found.p_least
+            p_permutation=against["algorithm_i"].map(permuted.baseline), p_permutation_least=permuted.p_least
         )
-    return results, found.pairs, warnings
+    return results, permuted.pairs, warnings
 
 
 def firmness(
-    matrix: "pd.DataFrame", compared: "pd.DataFrame", options: Options, complete: bool, families: Mapping[str, str]
-) -> "tuple[dict, list[dict], pd.DataFrame | None]":
-    """Would the answer stand with other runs, without one algorithm or dataset, and with how many datasets would it come out?
+    matrix: pd.DataFrame, compared: pd.DataFrame, options: Options, complete: bool, families: Mapping[str, str]
+) -> tuple[dict, list[dict], pd.DataFrame | None]:
+    """Would the answer hold with other runs, or without one algorithm or data set? How many data sets would be needed?
 
-    `compared` holds the selected scores, higher is better. Pairs are judged by Nemenyi here (a single one exactly), comparisons with the
-    baseline by z with Holm's adjustment. Both take datasets for independent: with families, pairs are judged by the permutation test that
-    counts families, and no share of run resamples is given. Returns results by name, the warnings POOL and FRAGILE, and
-    bootstrap.intervals (None where a run lacks a dataset).
+    `compared` holds the selected scores, higher is better. Pairs are tested by Nemenyi here (a single one exactly), comparisons with the
+    baseline by z with Holm's adjustment. Both assume independent data sets: with families, pairs are tested by the permutation test over
+    families, and no share of run resamples is reported. Returns results by name, the warnings POOL and FRAGILE, and
+    bootstrap.intervals (None if a run lacks a data set).
     """
-    logging.getLogger(__name__).info("other runs, fewer algorithms and datasets, power")
-    results, warnings, intervals = {}, [], None
+    logging.getLogger(__name__).info("other runs, fewer algorithms and data sets, power")
+    results: dict[str, dict | None] = {}
+    warnings, intervals = [], None
     test = partial(_by_families, families=families, seed=options.seed) if families else nemenyi
-    algorithms_out = sensitivity.without_each_algorithm(matrix, test, options.alpha)
-    datasets_out = sensitivity.without_each_dataset(matrix, test, options.alpha)
-    warnings += sensitivity.findings(algorithms_out, datasets_out)
+    algorithms_out = leave_one_out.without_each_algorithm(matrix, test, options.alpha)
+    datasets_out = leave_one_out.without_each_dataset(matrix, test, options.alpha)
+    warnings += leave_one_out.findings(algorithms_out, datasets_out)
     results["sensitivity"] = {
         "test": "permutation, families as blocks" if families else "Nemenyi, of two algorithms exact",
         "without_each_algorithm": algorithms_out,
         "without_each_dataset": datasets_out,
-        "friedman_without_each_dataset": sensitivity.omnibus_without_each_dataset(matrix) if matrix.shape[1] > 2 else None,
+        "friedman_without_each_dataset": leave_one_out.omnibus_without_each_dataset(matrix) if matrix.shape[1] > 2 else None,
     }
     results["stability"] = None
     if complete and compared.groupby("algorithm")["run"].nunique().max() > 1:
@@ -132,15 +148,15 @@ def firmness(
     return results, warnings, intervals
 
 
-def with_firmness(results: dict) -> "pd.DataFrame":
-    """The pairs with how firm each is: rank_difference_low, _high (95 %, datasets and runs resampled), how often it is significant
-    (stability_share of the run resamples, multiverse_i_better, _j_better of _specifications), and the answer for these datasets.
+def with_firmness(results: dict) -> pd.DataFrame:
+    """The pairs, and how firm each is: rank_difference_low, _high (95 %, data sets and runs resampled), how often it is significant
+    (stability_share of run resamples; multiverse_i_better, _j_better of _specifications), and the answer for these data sets.
     """
     pair, table = PAIR, results["pairs"]
     if results["stability"]:
         interval = results["stability"]["differences"].set_index(pair)[["rank_difference_low", "rank_difference_high"]]
-        place = list(table).index("rank_difference") + 1
-        table = table.join(interval, on=pair)[[*table.columns[:place], *interval.columns, *table.columns[place:]]]
+        column = list(table).index("rank_difference") + 1
+        table = table.join(interval, on=pair)[[*table.columns[:column], *interval.columns, *table.columns[column:]]]
     if results["stability"] and results["stability"]["pairs"] is not None:
         shares = results["stability"]["pairs"].rename(columns={"significant": "stability_share", "least": "stability_least"})
         table = table.join(shares.set_index(pair)[["stability_share", "stability_least"]], on=pair)
@@ -153,42 +169,26 @@ def with_firmness(results: dict) -> "pd.DataFrame":
     return table
 
 
-def nemenyi(matrix: "pd.DataFrame") -> "pd.DataFrame":
-    """p [n, n] of ranks.nemenyi; exact for two algorithms, where Nemenyi's is too small."""
+def nemenyi(matrix: pd.DataFrame) -> pd.DataFrame:
+    """p [n, n] of ranks.nemenyi; exact for two algorithms, for which Nemenyi's p is too small."""
     return ranks.nemenyi(matrix) if len(matrix) > 2 else permutation.test(matrix).pairs
 
 
-def _by_families(matrix: "pd.DataFrame", families: Mapping[str, str], seed: int) -> "pd.DataFrame":
+def _by_families(matrix: pd.DataFrame, families: Mapping[str, str], seed: int) -> pd.DataFrame:
     return permutation.test(matrix, families=families, draws=FEWER_DRAWS, seed=seed).pairs
 
 
-def control(matrix: "pd.DataFrame", baseline: str) -> "pd.DataFrame":
-    """p [n, n] of z against the baseline with Holm's adjustment; NaN for pairs without it."""
-    import numpy as np
-    import pandas as pd
-    from scipy import stats
-
-    means = ranks.mean_ranks(matrix)
-    n, m = matrix.shape
-    others = [name for name in matrix.index if name != baseline]
-    z = (means[others] - means[baseline]).abs() / np.sqrt(n * (n + 1) / (6 * m))
-    adjusted = pairwise.holm(2 * stats.norm.sf(z))
-    p = pd.DataFrame(np.nan, index=matrix.index, columns=matrix.index)
-    p.loc[others, baseline] = p.loc[baseline, others] = adjusted
-    return p
-
-
-def _pairs(matrix: "pd.DataFrame", found: permutation.Permutation, seed: int, rope: float, std: "pd.DataFrame | None") -> "pd.DataFrame":
+def _pairs(matrix: pd.DataFrame, permuted: permutation.Permutation, seed: int, rope: float, std: pd.DataFrame | None) -> pd.DataFrame:
     table = pairwise.pairs(matrix)
     of_nemenyi = ranks.nemenyi(matrix)
     cells = list(table[PAIR].itertuples(index=False, name=None))
-    table.insert(5, "p_permutation", [found.pairs.loc[cell] for cell in cells])
-    table.insert(6, "p_permutation_least", found.p_least)
+    table.insert(5, "p_permutation", [permuted.pairs.loc[cell] for cell in cells])
+    table.insert(6, "p_permutation_least", permuted.p_least)
     table.insert(7, "p_nemenyi", [of_nemenyi.loc[cell] for cell in cells])
-    place = list(table).index("p_z_holm") + 1
-    table.insert(place, "p_z_shaffer", stepwise.shaffer(table["p_z"]))
+    column = list(table).index("p_z_holm") + 1
+    table.insert(column, "p_z_shaffer", stepwise.shaffer(table["p_z"]))
     if len(matrix) <= stepwise.LARGEST:
-        table.insert(place + 1, "p_z_bergmann_hommel", stepwise.bergmann_hommel(table["p_z"]))
+        table.insert(column + 1, "p_z_bergmann_hommel", stepwise.bergmann_hommel(table["p_z"]))
     least = 1 / bayes.most_draws(*matrix.shape)
     signed = bayes.signed_rank(matrix, rope, seed=seed).assign(least=least).set_index(PAIR).add_prefix("bayes_")
     wins = bradley_terry.win_probabilities(matrix, rope, std, seed=seed).set_index(PAIR)
@@ -196,14 +196,14 @@ def _pairs(matrix: "pd.DataFrame", found: permutation.Permutation, seed: int, ro
     return table.join(signed, on=PAIR).join(wins, on=PAIR)
 
 
-def _bradley_terry(matrix: "pd.DataFrame", seed: int, rope: float, std: "pd.DataFrame | None") -> "tuple[dict, pd.DataFrame, list[dict]]":
-    """What is told of Wainer's model, its pairs as bt_*, warnings."""
+def _bradley_terry(matrix: pd.DataFrame, seed: int, rope: float, std: pd.DataFrame | None) -> tuple[dict, pd.DataFrame, list[dict]]:
+    """Results of Wainer's model, its pairs as bt_*, warnings."""
     posterior = bradley_terry.posterior(bradley_terry.wins(matrix, rope, std), seed=seed)
     predicted = bradley_terry.predictive(posterior, seed)
     local = std is not None and std.notna().any(axis=None)
     results = {
         "model": "sigma ~ LogNormal(0, 0.5), log-abilities ~ Normal(0, sigma), wins ~ Binomial; of ties half a win each, rounded up",
-        "tie": f"{bradley_terry.LOCAL_ROPE} std of the runs of the pair on the dataset" if local else f"{rope:g}",
+        "tie": f"{bradley_terry.LOCAL_ROPE} std of the runs of the pair on the data set" if local else f"{rope:g}",
         "log_abilities": posterior.log_abilities.mean().to_dict(),
         "sigma": posterior.sigma.mean(),
         "draws": len(posterior.sigma),
@@ -218,29 +218,26 @@ def _bradley_terry(matrix: "pd.DataFrame", seed: int, rope: float, std: "pd.Data
     return results, bradley_terry.pairs(posterior).set_index(PAIR).add_prefix("bt_"), bradley_terry.findings(posterior, predicted)
 
 
-def _control_stability(resamples: bootstrap.Resamples, options: Options) -> "pd.DataFrame | None":
-    """As bootstrap.stability, for the comparisons with the baseline by `control`."""
-    import numpy as np
-    import pandas as pd
-
+def _control_stability(resamples: bootstrap.Resamples, options: Options) -> pd.DataFrame | None:
+    """As bootstrap.stability, for the comparisons with the baseline by pairwise.control."""
     n, m = resamples.means.shape[1:]
-    if options.baseline is None or n == 2:  # of two algorithms the one pair is tested exactly
+    if options.baseline is None or n == 2:  # with two algorithms the only pair is tested exactly
         return None
-    means, place = bootstrap.rank(resamples.means).mean(axis=2), resamples.algorithms.index(options.baseline)
-    z = np.abs(np.delete(means, place, axis=1) - means[:, [place]]) / np.sqrt(n * (n + 1) / (6 * m))
+    means, baseline = bootstrap.rank(resamples.means).mean(axis=2), resamples.algorithms.index(options.baseline)
+    z = np.abs(np.delete(means, baseline, axis=1) - means[:, [baseline]]) / np.sqrt(n * (n + 1) / (6 * m))
     share = power.holm_rejects(z[:, :, None], options.alpha)[:, :, 0].mean(axis=0)
     others = [name for name in resamples.algorithms if name != options.baseline]
     table = pd.DataFrame({"algorithm_i": others, "algorithm_j": options.baseline, "significant": share, "least": 1 / len(means)})
     return table.assign(fragile=table["significant"].between(*bootstrap.FRAGILE))
 
 
-def _power(compared: "pd.DataFrame", options: Options) -> dict:
+def _power(compared: pd.DataFrame, options: Options) -> dict:
     model = power.fit(compared)
     runs = int(compared.groupby(["algorithm", "dataset"]).size().min())
     curves = power.curves(model, runs, options.baseline, alpha=options.alpha, seed=options.seed)
     return {
         "effects": model.effects.to_dict(),
-        "unit": "std of the algorithms' means on a dataset" + (", root mean square over datasets" if len(model.effects) == 2 else ""),
+        "unit": "std of the algorithms' means on a data set" + (", root mean square over data sets" if len(model.effects) == 2 else ""),
         "interaction_std": model.interaction,
         "run_std": model.run,
         "runs": runs,
@@ -259,7 +256,7 @@ def _approximate(friedman: dict, n: int) -> list[dict]:
 
 
 def _smallest_p(n: int, m: int, blocks: int) -> dict[str, float]:
-    """permutation.smallest_p; of the tests that take no families that for all m datasets."""
+    """permutation.smallest_p; for tests that ignore families, that of m data sets."""
     return permutation.smallest_p(n, m) | {name: p for name, p in permutation.smallest_p(n, blocks).items() if name in BY_BLOCKS}
 
 
@@ -270,4 +267,6 @@ def _floors(n: int, m: int, blocks: int, alpha: float, with_baseline: bool) -> l
         return []
     listed = "; ".join(f"{name} ({p:.3g})" for name, p in high.items())
     counted = "1 block" if blocks == 1 else f"{blocks} blocks"
-    return [{"code": "FLOOR", "text": f"cannot give p < {alpha:g} with {counted} and {n} algorithms, whatever the scores: {listed}"}]
+    return [
+        {"code": "FLOOR", "text": f"tests that cannot give p < {alpha:g} with {counted} and {n} algorithms, whatever the scores: {listed}"}
+    ]

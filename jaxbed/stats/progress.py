@@ -1,6 +1,6 @@
-"""What `jaxbed stats` is doing, on stderr: a moving line on a terminal, elsewhere one line per stage.
+"""Shows on stderr what `jaxbed stats` is doing: a status line on a terminal, elsewhere one line per stage.
 
-Stages are log records of `jaxbed.stats` (info: a stage; debug: a step of one), so that the functions that work need not know who listens.
+Stages are log records of `jaxbed.stats` (info: a stage; debug: a step of one): the functions that compute only log.
 """
 
 import contextlib
@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """Shows the records of `jaxbed.stats` within."""
+    """Shows the log records of `jaxbed.stats` while the context is active."""
     if sys.stderr is None:  # closed
         yield
         return
     log = logging.getLogger("jaxbed.stats")
     before, on_terminal = log.level, sys.stderr.isatty()
     with _status() if on_terminal else contextlib.nullcontext(_line) as show:
-        handler = logging.Handler()
-        handler.emit = lambda record: show(record.getMessage())
+        handler = _Handler(show)
         log.addHandler(handler)
         log.setLevel(logging.DEBUG if on_terminal else logging.INFO)
         try:
@@ -29,13 +28,24 @@ def shown() -> Iterator[None]:
             log.setLevel(before)
 
 
+class _Handler(logging.Handler):
+    """Passes the text of each record on."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(record.getMessage())
+
+
 def _line(stage: str) -> None:
     print(f"jaxbed stats: {stage} ...", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def _status() -> "Iterator[Callable[[str], None]]":
-    """A spinner with the stage and the time since the start, which leaves nothing behind."""
+def _status() -> Iterator[Callable[[str], None]]:
+    """A spinner with the stage and the elapsed time, which is erased at the end."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

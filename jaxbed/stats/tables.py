@@ -1,13 +1,11 @@
-"""Tables of scores and of pairs: numbers in frames, then CSV, LaTeX (booktabs) and aligned text."""
+"""Tables of scores and pairs as frames, CSV, LaTeX (booktabs) and aligned text; how p-values are written."""
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from jaxbed.stats import names
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -36,14 +34,14 @@ FRACTIONS = (
     "shape_bias",
     "error",
 )
-SMALLEST_P = 1e-12  # 1 - cdf holds no digits below
+SMALLEST_P = 1e-12  # below, 1 - cdf has no correct digits
 
 
-def summary(selected: "pd.DataFrame") -> "pd.DataFrame":
+def summary(selected: pd.DataFrame) -> pd.DataFrame:
     """Over the runs of each cell: algorithm, dataset, mean, std (ddof 1; NaN for one run), n, runs (their numbers, joined by spaces).
 
-    `selected` holds one value per (algorithm, run, dataset) of one metric. Algorithms and datasets keep the order in which they first
-    appear. Raises ValueError for several metrics or several values of a run, which would be averaged as if they were runs.
+    `selected` holds one value per (algorithm, run, dataset) of one metric. Algorithms and data sets keep the order of their first
+    appearance. Raises ValueError for several metrics, and for several values of a run, which would be averaged as if they were runs.
     """
     metrics = selected["metric"].unique()
     if len(metrics) > 1:
@@ -57,31 +55,31 @@ def summary(selected: "pd.DataFrame") -> "pd.DataFrame":
     cells = selected.sort_values("run", kind="stable").groupby(["algorithm", "dataset"])  # sorted: the same bytes for any order of rows
     table = cells.agg(mean=("value", "mean"), std=("value", "std"), n=("value", "size"), runs=("run", lambda run: " ".join(map(str, run))))
     order = selected[["algorithm", "dataset"]].drop_duplicates()
-    rows = {name: place for place, name in enumerate(order["algorithm"].unique())}
-    columns = {name: place for place, name in enumerate(order["dataset"].unique())}
+    rows = {name: index for index, name in enumerate(order["algorithm"].unique())}
+    columns = {name: index for index, name in enumerate(order["dataset"].unique())}
     table = table.reset_index()
     places = table.assign(row=table["algorithm"].map(rows), column=table["dataset"].map(columns))
     return places.sort_values(["row", "column"], ignore_index=True)[table.columns]
 
 
-def matrix(scores: "pd.DataFrame") -> "pd.DataFrame":
-    """The means of a summary as algorithms x datasets, in the order of the summary; NaN where a cell has no run."""
+def matrix(scores: pd.DataFrame) -> pd.DataFrame:
+    """The means of a summary as algorithms x data sets, in the order of the summary; NaN where a cell has no run."""
     return _grid(scores, "mean")
 
 
-def scale(scores: "pd.DataFrame") -> float:
-    """100 if they are fractions, which print as percent: a metric of FRACTIONS (in `scores.attrs`) with all means in [0, 1]; else 1."""
+def scale(scores: pd.DataFrame) -> float:
+    """100 for fractions, which are printed in percent: a metric of FRACTIONS (in `scores.attrs`) with all means in [0, 1]; else 1."""
     known = scores.attrs.get("metric", "accuracy") in FRACTIONS
     return 100.0 if known and scores["mean"].between(0, 1).all() else 1.0
 
 
-def to_csv(frame: "pd.DataFrame", path: str | Path) -> None:
-    """Writes what `csv_text` gives."""
+def to_csv(frame: pd.DataFrame, path: str | Path) -> None:
+    """Writes the frame as `csv_text`."""
     Path(path).write_text(csv_text(frame), encoding="utf-8", newline="")
 
 
-def csv_text(frame: "pd.DataFrame") -> str:
-    """Full precision, no index, LF line ends on every system; no cell that a spreadsheet would run, see `names.as_cell`."""
+def csv_text(frame: pd.DataFrame) -> str:
+    """Full precision, no index, LF line ends on every system; no cell that a spreadsheet would execute, see `names.as_cell`."""
     texts = {name: column.map(_cell) for name, column in frame.items() if column.dtype.kind not in "iufb"}
     return frame.assign(**texts).to_csv(index=False, lineterminator="\n")
 
@@ -91,21 +89,21 @@ def _cell(value: object) -> object:
 
 
 def escape(text: object) -> str:
-    """Text that LaTeX prints as it stands."""
+    """The text with LaTeX's special characters escaped."""
     return "".join(ESCAPES.get(letter, letter) for letter in str(text))
 
 
 def cells(
-    scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()
+    scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()
 ) -> dict[str, dict[str, tuple[str, bool]]]:
-    """algorithm -> dataset -> ('73.8 ± 0.2', is best); '-' where there is no run. Best as in `to_text`."""
+    """algorithm -> dataset -> ('73.8 ± 0.2', is best); '-' where there is no run. The best are those of `to_text`."""
     means, spreads, best = _printed(scores), _spreads(scores), _best(scores, lower, in_distribution)
     texts = means.where(spreads == "", means + " ± " + spreads).replace("", "-")
     return {row: {name: (texts.loc[row, name], bool(best.loc[row, name])) for name in texts} for row in texts.index}
 
 
-def to_text(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
-    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each dataset, and all that print alike.
+def to_text(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
+    """mean ± std for a terminal, algorithms in rows; '*' marks the best of each data set and all that print the same.
 
     Cells (algorithm, dataset) that are `in_distribution` are marked '_' and are never the best; `lower`: lower is better.
     """
@@ -118,18 +116,18 @@ def to_text(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collec
     return align([["algorithm", *map(str, counts.columns), "runs"], *body])
 
 
-def counts_to_text(scores: "pd.DataFrame") -> str:
+def counts_to_text(scores: pd.DataFrame) -> str:
     """Runs per cell for a terminal; "-" where there is none."""
     counts = _grid(scores, "n")
     body = [[str(row), *("-" if count != count else str(int(count)) for count in counts.loc[row])] for row in counts.index]
     return align([["runs per cell", *map(str, counts.columns)], *body])
 
 
-def to_latex(scores: "pd.DataFrame", decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
-    """A booktabs tabular of mean ± std, algorithms in rows, the best of each dataset in bold, and all that print alike.
+def to_latex(scores: pd.DataFrame, decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
+    """A booktabs tabular of mean ± std, algorithms in rows, the best of each data set and all that print the same in bold.
 
     Fractions are shown in percent (see `scale`). The std is left out where a cell has one run; a cell without runs is a dash.
-    Cells (algorithm, dataset) that are `in_distribution` are underlined and never bold, their datasets have a dagger. Rounded half to even.
+    Cells (algorithm, dataset) that are `in_distribution` are underlined and never bold, their data sets have a dagger. Rounds half to even.
     """
     means, spreads = _printed(scores, decimals), _spreads(scores, decimals)
     best, trained = _best(scores, lower, in_distribution, decimals), {dataset for _, dataset in in_distribution}
@@ -147,15 +145,15 @@ def to_latex(scores: "pd.DataFrame", decimals: int = 1, lower: bool = False, in_
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def pairs_to_latex(p: "pd.DataFrame", alpha: float, decimals: int | None = None, least: "pd.DataFrame | None" = None) -> str:
+def pairs_to_latex(p: pd.DataFrame, alpha: float, decimals: int | None = None, least: pd.DataFrame | None = None) -> str:
     """A booktabs tabular of the p-values [n, n], upper triangle; p < alpha in bold. `decimals`: as a paper prints them; `least` [n, n]:
     see `format_p`.
     """
     lines = [r"\begin{tabular}{l" + "c" * (len(p) - 1) + "}", r"\toprule"]
     lines += [" & ".join(["", *map(escape, p.columns[1:])]) + r" \\", r"\midrule"]
-    for place, row in enumerate(p.index[:-1]):
-        cells = [escape(row), *[""] * place]
-        for column in p.columns[place + 1 :]:
+    for index, row in enumerate(p.index[:-1]):
+        cells = [escape(row), *[""] * index]
+        for column in p.columns[index + 1 :]:
             value = p.loc[row, column]
             cells.append(p_to_latex(value, alpha, decimals, 0.0 if least is None else least.loc[row, column]))
         lines.append(" & ".join(cells) + r" \\")
@@ -168,23 +166,23 @@ def p_to_latex(p: float, alpha: float, decimals: int | None = None, least: float
     return rf"\textbf{{{text}}}" if p < alpha else text
 
 
-def pairs_to_text(p: "pd.DataFrame", alpha: float, decimals: int | None = None, least: "pd.DataFrame | None" = None) -> str:
+def pairs_to_text(p: pd.DataFrame, alpha: float, decimals: int | None = None, least: pd.DataFrame | None = None) -> str:
     """The p-values [n, n] for a terminal, upper triangle; '*' marks p < alpha. `decimals` and `least` as in `pairs_to_latex`."""
     body = []
-    for place, row in enumerate(p.index[:-1]):
+    for index, row in enumerate(p.index[:-1]):
         cells = [
             format_p(p.loc[row, column], decimals, 0.0 if least is None else least.loc[row, column])
             + ("*" if p.loc[row, column] < alpha else " ")
-            for column in p.columns[place + 1 :]
+            for column in p.columns[index + 1 :]
         ]
-        body.append([str(row), *[""] * place, *cells])
+        body.append([str(row), *[""] * index, *cells])
     return align([["p", *map(str, p.columns[1:])], *body])
 
 
 def format_p(p: float, decimals: int | None = None, least: float = 0.0) -> str:
-    """0.053, 0.0015, 2.2e-06, '<1e-12': at least two digits that count; or so many decimals.
+    """0.053, 0.0015, 2.2e-06, '<1e-12': at least two significant digits; or the given number of decimals.
 
-    `least`: what p is at least, being found by random draws; a p that is no larger is a bound and prints as '≤1e-05'.
+    `least`: the smallest p that the random draws can give; a p that is not larger is a bound and prints as '≤1e-05'.
     """
     if p != p:
         return "n/a"
@@ -199,10 +197,10 @@ def format_p(p: float, decimals: int | None = None, least: float = 0.0) -> str:
     return f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
 
 
-def least(table: "pd.DataFrame", column: str) -> "pd.Series":
-    """For each row of a table of tests what its p in `column` is at least, for `format_p`; 0 where p is exact or in closed form.
+def least(table: pd.DataFrame, column: str) -> pd.Series:
+    """For each row of a table of tests the smallest p possible in `column`, for `format_p`; 0 where p is exact or in closed form.
 
-    A column NAME_least says so of NAME. An adjusted p is a bound itself where the p before adjustment is at its least.
+    Column NAME_least holds it for NAME. An adjusted p is a bound itself where the p before adjustment is at its smallest.
     """
     before = column.removesuffix("_holm")
     if f"{before}_least" not in table:
@@ -212,13 +210,13 @@ def least(table: "pd.DataFrame", column: str) -> "pd.Series":
 
 
 def p_equals(p: float, least: float = 0.0) -> str:
-    """'p = 0.020', 'p ≤1e-05' or 'p <1e-12', for a sentence."""
+    """'p = 0.020', 'p ≤1e-05' or 'p <1e-12', as part of a sentence."""
     text = format_p(p, least=least)
     return f"p {text}" if text[0] in "<≤" else f"p = {text}"
 
 
 def format_share(share: float, least: float = 0.0) -> str:
-    """0.984, 0.9996, 2.0e-04: a share of random draws, each of which is `least` of them; '<2e-05' for none, '>0.99998' for all."""
+    """0.984, 0.9996, 2.0e-04: a share of random draws, one draw being `least` of them; '<2e-05' for none, '>0.99998' for all."""
     if share != share:
         return "n/a"
     if share == 0 and least:
@@ -232,7 +230,7 @@ def format_share(share: float, least: float = 0.0) -> str:
 
 def align(rows: list[list[str]]) -> str:
     """Rows of cells as lines, the first column to the left, the others to the right."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
@@ -240,24 +238,26 @@ def align(rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _grid(scores: "pd.DataFrame", column: str) -> "pd.DataFrame":
+def _grid(scores: pd.DataFrame, column: str) -> pd.DataFrame:
     grid = scores.pivot(index="algorithm", columns="dataset", values=column)
     return grid.loc[scores["algorithm"].unique(), scores["dataset"].unique()].rename_axis(index=None, columns=None)
 
 
-def _printed(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
+def _printed(scores: pd.DataFrame, decimals: int = 1) -> pd.DataFrame:
     factor = scale(scores)
     return _grid(scores, "mean").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
 
 
-def _spreads(scores: "pd.DataFrame", decimals: int = 1) -> "pd.DataFrame":
+def _spreads(scores: pd.DataFrame, decimals: int = 1) -> pd.DataFrame:
     factor = scale(scores)
     return _grid(scores, "std").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
 
 
-def _best(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1):
-    """[algorithms, datasets] of bool. Compared as printed: nobody can see why one of two equal numbers is bold."""
+def _best(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1) -> pd.DataFrame:
+    """[algorithms, datasets] of bool, none for a single algorithm. Compared as printed: numbers that look equal are marked alike."""
     means, printed = matrix(scores), _printed(scores, decimals)
+    if len(means) == 1:
+        return printed != printed
     for row, column in in_distribution:
         if row in means.index and column in means.columns:
             means.loc[row, column] = float("nan")
@@ -266,7 +266,7 @@ def _best(scores: "pd.DataFrame", lower: bool = False, in_distribution: Collecti
     return printed.apply(lambda column: (column == f"{best[column.name] * factor:.{decimals}f}") & means[column.name].notna())
 
 
-def _count_text(counts: "pd.Series") -> str:
+def _count_text(counts: pd.Series) -> str:
     """'10', or '9-10' where the cells of an algorithm differ."""
     low, high = int(counts.min()), int(counts.max())
     return str(low) if low == high else f"{low}-{high}"

@@ -1,6 +1,6 @@
-"""Question 2: do the algorithms differ on these datasets, had other runs been trained? Runs are random, datasets fixed.
+"""Question 2: would the algorithms differ on these data sets with other runs? Runs are random, data sets fixed.
 
-Brings together the parts of `per_dataset` and the bootstrap of cells. Says nothing about other datasets.
+Applies the tests of `per_dataset`. Nothing follows for other data sets.
 """
 
 import logging
@@ -8,36 +8,37 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
-from jaxbed.stats import per_dataset, permutation, tables
+import pandas as pd
+
+from jaxbed.stats import tables
+from jaxbed.stats.comparisons import pairwise, per_dataset, permutation
 from jaxbed.stats.options import Options
 
-if TYPE_CHECKING:
-    import pandas as pd
 
+def tests(compared: pd.DataFrame, options: Options, complete: bool) -> dict | None:
+    """Results by name from the selected scores, higher is better; None if every algorithm has one run.
 
-def tests(compared: "pd.DataFrame", options: Options, complete: bool) -> dict | None:
-    """Results by name from the selected scores, higher is better; None where every algorithm has one run.
-
-    datasets       per_dataset.test: Kruskal-Wallis on each dataset, of paired runs Friedman; p by permutation, Holm over datasets
-    dunn           which pairs differ on which dataset
-    improvement    Cliff's delta and probability of improvement on each dataset
-    pairs          all datasets at once, runs re-divided; None unless every run has all datasets
+    datasets       per_dataset.test: Kruskal-Wallis on each data set, or Friedman for paired runs; p by permutation, Holm over data sets
+    dunn           which pairs differ on which data set
+    improvement    Cliff's delta and probability of improvement on each data set
+    pairs          all data sets at once, runs reassigned; None unless every run has all data sets
     baseline_comparisons  the same against the baseline alone
-    floors         the least p, adjusted, that so few runs can give: datasets, pairs, baseline_comparisons
+    floors         the smallest adjusted p that so few runs can give: data sets, pairs, baseline_comparisons
     intervals      t interval of every cell
     """
     if compared.groupby("algorithm")["run"].nunique().max() < 2:
         return None
-    logging.getLogger(__name__).info("tests on these datasets")
-    draws = {"draws": options.permutations, "seed": options.seed}
-    pairs = per_dataset.pairs(compared, **draws) if complete else None
-    against = per_dataset.pairs(compared, options.baseline, **draws) if complete and options.baseline is not None else None
+    logging.getLogger(__name__).info("tests on these data sets")
+    draws, seed = options.permutations, options.seed
+    pairs = per_dataset.pairs(compared, draws=draws, seed=seed) if complete else None
+    against = None
+    if complete and options.baseline is not None:
+        against = per_dataset.pairs(compared, options.baseline, draws=draws, seed=seed)
     return {
-        "question": "do the algorithms differ on these datasets, had other runs been trained?",
+        "question": "would the algorithms differ on these data sets with other runs?",
         "seed": options.seed,
-        "datasets": per_dataset.test(compared, paired=options.paired, **draws),
+        "datasets": per_dataset.test(compared, paired=options.paired, draws=draws, seed=seed),
         "dunn": per_dataset.dunn(compared),
         "improvement": per_dataset.improvement(compared),
         "pairs": pairs,
@@ -48,46 +49,36 @@ def tests(compared: "pd.DataFrame", options: Options, complete: bool) -> dict | 
 
 
 def smallest_p(sizes: Sequence[int]) -> float:
-    """No p of per_dataset.test or pairs is below this for runs of these numbers: algorithms with equally many may change places.
+    """The smallest p of per_dataset.test or pairs for these numbers of runs; algorithms with equal numbers may be exchanged.
 
-    0.1 for 3 and 3 runs, 0.0079 for 5 and 5. Times the number of comparisons, the least p after Holm.
+    0.1 for 3 and 3 runs, 0.0079 for 5 and 5. Multiplied by the number of comparisons, it is the smallest p after Holm.
     """
     alike = math.prod(math.factorial(count) for count in Counter(sizes).values())
     return alike * math.prod(math.factorial(size) for size in sizes) / math.factorial(sum(sizes))
 
 
 def findings(floors: dict, alpha: float) -> list[dict]:
-    """FEW_RUNS: tests that cannot find anything, whatever the scores."""
-    words = {"datasets": "each dataset", "pairs": "all pairs", "baseline_comparisons": "all against the baseline"}
+    """FEW_RUNS: tests that cannot reject, whatever the scores."""
+    words = {"datasets": "each data set", "pairs": "all pairs", "baseline_comparisons": "all against the baseline"}
     high = [f"{words[name]} ({p:.3g})" for name, p in floors.items() if p >= alpha]
-    text = f"so few runs cannot give p < {alpha:g} for other runs on these datasets, whatever the scores: {'; '.join(high)}"
+    text = f"so few runs cannot give p < {alpha:g} for other runs on these data sets, whatever the scores: {'; '.join(high)}"
     return [{"code": "FEW_RUNS", "text": text}] if high else []
 
 
-def _floors(compared: "pd.DataFrame", options: Options) -> dict[str, float]:
+def _floors(compared: pd.DataFrame, options: Options) -> dict[str, float]:
     runs = compared.groupby("algorithm")["run"].nunique()
     on_datasets = [tuple(counts) for _, counts in compared.groupby(["dataset", "algorithm"])["run"].nunique().groupby("dataset")]
     families = {"datasets": on_datasets, "pairs": list(combinations(runs, 2))}
     if options.baseline is not None:
         families["baseline_comparisons"] = [(count, runs[options.baseline]) for count in runs.drop(options.baseline)]
-    found = {name: min(1.0, len(sizes) * min(map(smallest_p, sizes))) for name, sizes in families.items()}
+    floors = {name: min(1.0, len(sizes) * min(map(smallest_p, sizes))) for name, sizes in families.items()}
     if options.paired:
         paired = [permutation.smallest_p(len(counts), counts[0])["friedman_exact"] for counts in on_datasets]
-        found["datasets"] = min(1.0, len(paired) * min(paired))
-    return found
+        floors["datasets"] = min(1.0, len(paired) * min(paired))
+    return floors
 
 
-def headline(pairs: "pd.DataFrame", algorithms: list[str], column: str, name: str) -> dict:
-    """The parts of an Analysis that are the test of all pairs: the table, p and what it is at least [n, n], the name of the test."""
-    least = p_matrix(pairs.assign(least=tables.least(pairs, column)), algorithms, "least")
-    return {"pairs": pairs, "p": p_matrix(pairs, algorithms, column), "p_least": least, "p_name": name}
-
-
-def p_matrix(pairs: "pd.DataFrame", algorithms: list[str], column: str = "p_holm") -> "pd.DataFrame":
-    """The p-values of a table of all pairs as [n, n], diagonal 1."""
-    import pandas as pd
-
-    p = pd.DataFrame(1.0, index=algorithms, columns=algorithms)
-    for i, j, value in pairs[["algorithm_i", "algorithm_j", column]].itertuples(index=False):
-        p.loc[i, j] = p.loc[j, i] = value
-    return p
+def headline(pairs: pd.DataFrame, algorithms: list[str], column: str, name: str) -> dict:
+    """The fields of an Analysis about the test of all pairs: the table, p and the smallest possible p [n, n], the name of the test."""
+    least = pairwise.p_matrix(pairs.assign(least=tables.least(pairs, column)), algorithms, "least")
+    return {"pairs": pairs, "p": pairwise.p_matrix(pairs, algorithms, column), "p_least": least, "p_name": name}

@@ -29,7 +29,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxbed.stats import criteria, records, select, tables
+from jaxbed.stats import tables
+from jaxbed.stats.reading import records
+from jaxbed.stats.selection import criteria, rules
 from jaxbed.system import ending, files
 from jaxbed.training import lock
 from jaxbed.tuning import grid, launch
@@ -100,7 +102,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         raise ValueError(f"{given[0]}: seeds to tune on are given as --seeds, those of the final run as --trials")
     if asked.seeds < 1 or asked.trials < 0:
         raise ValueError(f"--seeds {asked.seeds} --trials {asked.trials}: at least one seed to tune on, and no negative number of trials")
-    if select.parse(asked.criterion)[0] not in RULES:
+    if rules.parse(asked.criterion)[0] not in RULES:
         raise ValueError(f"--criterion {asked.criterion} is no score on a validation split: allowed are {', '.join(RULES)}")
     return asked, words
 
@@ -242,7 +244,7 @@ def score(folder: pathlib.Path, asked: Sweep) -> dict[str, float]:
     frame = frame[~frame["run"].isin(lost)]
     if frame.empty:
         return {**nothing, "non_finite": len(lost)}
-    chosen = select.choose(frame, asked.criterion)
+    chosen = rules.choose(frame, asked.criterion)
     aligned = frame[frame["metric"] == "aligned"].merge(chosen[["run", "epoch"]], on=["run", "epoch"])["value"]
     means = {"mean": chosen["score"].mean(), "aligned": aligned.mean() if len(aligned) else 0.0}
     rounded = {name: round(mean, criteria.DECIMALS) for name, mean in means.items()}  # as criteria do, for ties

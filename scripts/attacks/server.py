@@ -22,7 +22,7 @@ IMPORTED = (
     *("clu.parameter_overview", "matplotlib.pyplot", "scipy.stats", "scikit_posthocs", "safetensors.numpy"),
     *("jaxbed.command_line", "jaxbed.training.train", "jaxbed.training.staged", "jaxbed.evaluation.evaluate", "jaxbed.tuning.sweep"),
     "jaxbed.stats.main",
-    *("jaxbed.stats.figures", "jaxbed.stats.document", "jaxbed.stats.html", "jaxbed.data.records"),
+    *("jaxbed.stats.figures.drawing", "jaxbed.stats.output.document", "jaxbed.stats.output.html", "jaxbed.data.records"),
 )
 
 
