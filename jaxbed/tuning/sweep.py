@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jaxbed.config import Train
     from jaxbed.data.source import Source
 
-RULES = ("ac_score", "ac_smooth", "ac_lower", "avg_acc", "worst_group", "best_val")  # of those that select epochs, by validation
+RULES = tuple(rule.name for rule in rules.RULES if rule.criterion and not rule.cherry_picked)  # that select epochs by validation
 
 
 class Sweep(NamedTuple):
