@@ -255,7 +255,7 @@ def load(workdir: pathlib.Path, modules: Collection[str] = ()) -> Train:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if not _is_within(name, [error.name]):  # it is there, and lacks one that it needs
+            if not _is_within(name, [error.name or ""]):  # it is there, and lacks one that it needs
                 raise
             raise ValueError(f"--allow-module {name}: the Python path has no such module. If it lies in FOLDER: {cure}") from error
     with files.guarded(path, CURE, "cannot be used"):
