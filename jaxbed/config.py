@@ -180,8 +180,8 @@ def _class(tree: dict) -> type | None:
 
 def _module(name: Any) -> str:
     """The module of a class MODULE:NAME; empty for what names none."""
-    module, _, own = str(name).partition(":")
-    return module if own and all(part.isidentifier() for part in module.split(".")) else ""
+    module, _, kind = str(name).partition(":")
+    return module if kind and all(part.isidentifier() for part in module.split(".")) else ""
 
 
 def saved(cfg: Train) -> dict:
@@ -193,8 +193,8 @@ def _may_change(cfg: Any, path: str = "") -> list[str]:
     """Dotted names of the fields that the dataclasses of a configuration name in MAY_CHANGE."""
     if not dataclasses.is_dataclass(cfg):
         return []
-    own = [f"{path}{name}" for name in getattr(cfg, "MAY_CHANGE", ())]
-    return own + [name for f in dataclasses.fields(cfg) for name in _may_change(getattr(cfg, f.name), f"{path}{f.name}.")]
+    listed = [f"{path}{name}" for name in getattr(cfg, "MAY_CHANGE", ())]
+    return listed + [name for f in dataclasses.fields(cfg) for name in _may_change(getattr(cfg, f.name), f"{path}{f.name}.")]
 
 
 def save(cfg: Train, path: pathlib.Path) -> None:
@@ -207,16 +207,16 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
     check(cfg)
     path = workdir / "config.json"
     if path.is_file():
-        here = json.loads(json.dumps(saved(cfg)))
-        there = _completed(read(path), cfg)
-        if there == here:
+        given = json.loads(json.dumps(saved(cfg)))
+        kept = _completed(read(path), cfg)
+        if kept == given:
             return
-        found = differences(there, here, free(there, here))
-        if found and (workdir / "checkpoints").is_dir():
+        differing = differences(kept, given, free(kept, given))
+        if differing and (workdir / "checkpoints").is_dir():
             cure = "Take another --workdir, or delete it"
-            if [line.partition(":")[0] for line in found] == ["epochs"]:
+            if [line.partition(":")[0] for line in differing] == ["epochs"]:
                 cure += f". To train on from its last epoch, with a new optimizer: --config.init_from={workdir} --workdir=ANOTHER"
-            raise ValueError(f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. {cure}")
+            raise ValueError(f"{workdir} holds a run with other settings (there / now): {'; '.join(differing)}. {cure}")
     workdir.mkdir(parents=True, exist_ok=True)
     save(cfg, path)
 

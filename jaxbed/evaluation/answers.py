@@ -29,8 +29,8 @@ def read_answers(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
         response, seeds, alive = (stored[name] for name in ANSWERS)
         kinds = response.dtype.kind in "iu" and seeds.dtype.kind in "iu" and alive.dtype.kind == "b"
         if not kinds or response.ndim != 2 or not seeds.shape == alive.shape == response.shape[:1]:
-            found = ", ".join(f"{name} {stored[name].dtype} {stored[name].shape}" for name in ANSWERS)
-            raise files.Fault(f"{found}; expected are int [S, n], int [S], bool [S]")
+            shapes = ", ".join(f"{name} {stored[name].dtype} {stored[name].shape}" for name in ANSWERS)
+            raise files.Fault(f"{shapes}; expected are int [S, n], int [S], bool [S]")
         if "digest" in stored and str(stored["digest"]) != digest(stored):
             raise files.Fault("its answers or seeds are not those that were written")
     return stored
@@ -43,11 +43,11 @@ def write(path: pathlib.Path, content: Mapping[str, Any]) -> None:
 
 def digest(content: Mapping[str, Any]) -> str:
     """Of everything else in a file of answers: a seed's number or an answer that was changed afterwards shows."""
-    found = hashlib.sha256(f"{content['checkpoint']} {content['asked']}".encode())
+    hashed = hashlib.sha256(f"{content['checkpoint']} {content['asked']}".encode())
     for name in ANSWERS:
         array = np.asarray(content[name])
-        found.update(f"{name} {array.shape}".encode() + array.astype("<i8").tobytes())
-    return found.hexdigest()[:16]
+        hashed.update(f"{name} {array.shape}".encode() + array.astype("<i8").tobytes())
+    return hashed.hexdigest()[:16]
 
 
 def read_sets(path: pathlib.Path) -> dict:

@@ -62,11 +62,11 @@ def process(command: Callable[[], int]) -> NoReturn:
         asked = 128 + number
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(asked)
 
-    def unraisable(told: Any) -> None:
-        if asked and told.exc_type in (KeyboardInterrupt, SystemExit):
+    def unraisable(unraised: Any) -> None:
+        if asked and unraised.exc_type in (KeyboardInterrupt, SystemExit):
             print(MESSAGE, file=sys.stderr, flush=True)
             os._exit(asked)
-        ignored(told)
+        ignored(unraised)
 
     sys.unraisablehook = unraisable
     for number in (signal.SIGINT, signal.SIGTERM):

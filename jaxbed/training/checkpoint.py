@@ -27,10 +27,10 @@ SMALL_BYTES = 2**20
 _shown = threading.excepthook
 
 
-def _show(told: threading.ExceptHookArgs) -> None:
+def _show(arguments: threading.ExceptHookArgs) -> None:
     """What ends a thread is shown, but for orbax's: what they meet is raised where the checkpoint is awaited."""
-    if type(told.thread).__name__ != "_SignalingThread":
-        _shown(told)
+    if type(arguments.thread).__name__ != "_SignalingThread":
+        _shown(arguments)
 
 
 threading.excepthook = _show
@@ -106,8 +106,8 @@ class Store:
             expected = {}
         if not expected:
             return f"its list {self._list(number)} cannot be read"
-        found = _digests(self.folder / str(number))
-        wrong = sorted(name for name in expected if expected[name] != found.get(name))  # what else lies there is not read
+        digests = _digests(self.folder / str(number))
+        wrong = sorted(name for name in expected if expected[name] != digests.get(name))  # what else lies there is not read
         return f"{len(wrong)} of its files are missing or changed, {wrong[0]} among them" if wrong else ""
 
     def identity(self, number: int) -> str:
@@ -124,14 +124,14 @@ class Store:
 
     def difference(self, number: int, abstract: PyTree) -> str:
         """Where the arrays saved under `number` are not those of `abstract`; empty if they fit."""
-        found, wanted = (
+        saved, wanted = (
             {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in jax.tree.leaves_with_path(tree)}
             for tree in (self._metadata(number), abstract)
         )
-        for name in sorted(found | wanted):
-            if found.get(name) != wanted.get(name):
-                there, here = (str(list(shapes[name])) if name in shapes else "absent" for shapes in (found, wanted))
-                return f"{name} is {there} there and {here} here"
+        for name in sorted(saved | wanted):
+            if saved.get(name) != wanted.get(name):
+                saved_shape, wanted_shape = (str(list(shapes[name])) if name in shapes else "absent" for shapes in (saved, wanted))
+                return f"{name} is {saved_shape} there and {wanted_shape} here"
         return ""
 
     def networks(self, number: int) -> set[str]:

@@ -83,11 +83,11 @@ class Log:
 
     def data(self, points: list[GridPoint]) -> None:
         """Images per (label, bias) cell: the training sets' shown, all sets' kept."""
-        told = set()
+        logged = set()
         for point, source in ((v.name, v.source) for v in points):
-            if id(source) in told:
+            if id(source) in logged:
                 continue
-            told.add(id(source))
+            logged.add(id(source))
             self.say(describe(f"{point} train".strip(), source.train))
             self._one_colour("train", source.train)
             if lost := source.facts.get("unreadable"):

@@ -120,8 +120,8 @@ def alive(folder: pathlib.Path) -> list[bool]:
     path, epochs = folder / "log.jsonl", []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # a process was killed while it wrote
-            if (found := json.loads(line))["kind"] == "epoch":
-                epochs.append(found["alive"])
+            if (record := json.loads(line))["kind"] == "epoch":
+                epochs.append(record["alive"])
     return epochs[-1] if epochs else []
 
 
