@@ -39,7 +39,7 @@ def main() -> int:
         print(USAGE)
         return 0
     if command:
-        ending.tell("jaxbed", f"{command!r} is no command; there are train, eval, sweep and stats, see jaxbed --help")
+        ending.tell("jaxbed", f"{command!r} is not a command; there are train, eval, sweep and stats, see jaxbed --help")
     else:
         print(USAGE, file=sys.stderr)
     return 2

@@ -158,7 +158,7 @@ def from_dict(tree: Any) -> Any:
         raise ValueError(f'not a saved config: no "is" among {sorted(tree)}')
     kind = _class(tree)
     if kind is None:
-        raise ValueError(f"{names.cut(tree['is'])} is no dataclass of this version of the code")
+        raise ValueError(f"{names.cut(tree['is'])} is not a dataclass of this version of the code")
     given = {key: from_dict(value) for key, value in tree.items() if key != "is"}
     unknown = sorted(set(given) - {f.name for f in dataclasses.fields(kind)})
     if unknown:
@@ -185,7 +185,7 @@ def _module(name: Any) -> str:
 
 
 def saved(cfg: Train) -> dict:
-    """What config.json holds: the configuration, and the fields that MAY_CHANGE, so that it tells so without its classes."""
+    """The content of config.json: the configuration, and the fields that MAY_CHANGE, for readers without its classes."""
     return {**to_dict(cfg), MAY_CHANGE: _may_change(cfg)}
 
 
@@ -287,5 +287,5 @@ def _is_within(module: str, others: Collection[str]) -> bool:
 def read(path: pathlib.Path) -> dict:
     """A saved configuration as nested dictionaries. Raises FileNotFoundError or ValueError where there is none."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {path.parent} is no workdir of a run (python -m jaxbed.main makes one)")
+        raise FileNotFoundError(f"{path} is missing: {path.parent} is not the workdir of a run (python -m jaxbed.main makes one)")
     return current(files.read_object(path, CURE))

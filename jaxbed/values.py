@@ -1,4 +1,4 @@
-"""What the fields of a configuration can hold, said by their types: whole numbers, numbers of a range, words out of a list.
+"""What the fields of a configuration can hold, declared by their types: whole numbers, numbers of a range, words out of a list.
 
     class Config:
         p: Share = 0.5                          a number from 0 to 1
@@ -7,7 +7,7 @@
         stages: tuple[Stage, ...] = (1, 2)
 
 `check` looks at a whole configuration, `from_word` makes a value of a word of the command line. A type that says nothing more (float, Any)
-is no error: then a number need only be finite.
+is not an error: then a number need only be finite.
 """
 
 import ast

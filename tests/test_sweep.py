@@ -400,7 +400,7 @@ def test_values_may_be_tuples_and_folders_have_plain_names():
 def test_a_failed_run_ends_the_sweep_with_its_code(file, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         call([f"--config={file}", "--grid", "batch_size=16,32", "--workdir", tmp_path], lambda arguments: 143)
-    assert ended.value.code == 143 and "batch_size=16 ended with code 143; the same command goes on" in capsys.readouterr().err
+    assert ended.value.code == 143 and "batch_size=16 ended with code 143; run the same command again to resume" in capsys.readouterr().err
 
 
 def test_whatever_ends_the_waiting_lets_all_runs_save(tmp_path, monkeypatch):

@@ -68,15 +68,15 @@ def _fault(content: dict) -> str:
     if missing := [name for name in ("data", "sets") if not content.get(name)]:
         return f"{missing[0]!r} is missing"
     if not isinstance(content["data"].get("name", ""), str) or not isinstance(content["data"].get("cue"), str):
-        return "name or bias of the data is no text"
+        return "name or bias of the data is not text"
     for name, facts in content["sets"].items():
         if pathlib.PurePath(name).name != name or names.fault(name):
-            return f"{name!r} is no name of a set"
+            return f"{name!r} is not the name of a set"
         if not isinstance(facts, dict) or "role" not in facts or not all(isinstance(facts.get(text, ""), str) for text in TEXTS):
             return f"of set {name!r} {', '.join(TEXTS)} must be text"
         if not isinstance(facts.get("classes", []), list):
-            return f"classes of set {name!r} is no list"
+            return f"classes of set {name!r} is not a list"
     cells = content.get("training_cells", [])
     if not all(isinstance(cell, list) and len(cell) == 3 and all(type(number) is int for number in cell) for cell in cells):
-        return "training_cells is no list of [label, bias, images]"
+        return "training_cells is not a list of [label, bias, images]"
     return ""

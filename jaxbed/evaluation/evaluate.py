@@ -103,11 +103,15 @@ def evaluate(
                 if group:
                     answer(group, evaluations, log, threads, interrupt)
             if damaged:
-                raise ValueError(f"{'; '.join(damaged)}. All other epochs are evaluated. Restore it, or train anew in another workdir")
+                raise ValueError(f"{'; '.join(damaged)}. All other epochs are evaluated. Restore it, or train again in another workdir")
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             if lock.is_free(workdir) and epochs.numbers() == trained:
-                cure = "Every seed became non-finite" if launch.died(workdir) else "The training's own command goes on; then watch again"
+                cure = (
+                    "Every seed became non-finite"
+                    if launch.died(workdir)
+                    else "Run the training command again to resume it, then watch again"
+                )
                 raise ValueError(f"no process trains in {workdir}: {len(trained)} of {cfg.epochs} epochs are there and evaluated. {cure}")
             time.sleep(1.0)
 

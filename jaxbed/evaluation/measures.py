@@ -36,7 +36,7 @@ class Counts(NamedTuple):
     """A measure of each seed, [S] each."""
 
     value: np.ndarray  # NaN: absent
-    n_correct: np.ndarray  # NaN where the value is no ratio of counts
+    n_correct: np.ndarray  # NaN where the value is not a ratio of counts
     n_total: np.ndarray
 
 
@@ -84,7 +84,7 @@ def ratio(n_correct: np.ndarray, n_total: np.ndarray | int) -> Counts:
 
 
 def plain(value: np.ndarray) -> Counts:
-    """A number that is no ratio of counts."""
+    """A number that is not a ratio of counts."""
     none = np.full(value.shape, np.nan)
     return Counts(value, none, none)
 

@@ -62,7 +62,7 @@ def validation(workdir: pathlib.Path | str) -> str:
 
 
 def answers(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files of a set's answers, EPOCH.npz, in the order of epochs; not what synchronisation and file systems leave beside them."""
+    """The files of a set's answers, EPOCH.npz, in the order of epochs; not what synchronisation and file systems leave next to them."""
     paths = [path for path in folder.glob("*.npz") if re.fullmatch(r"0|[1-9][0-9]*", path.stem) and path.is_file()]
     return sorted(paths, key=lambda path: int(path.stem))
 
@@ -113,7 +113,7 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
     Raises ValueError for a table that lacks a column or holds other numbers than classes, and for one of other images, or in another
     order, than was evaluated.
     """
-    path, cure = workdir / "responses" / dataset / "images.csv", f"to write it anew: jaxbed eval {workdir}"
+    path, cure = workdir / "responses" / dataset / "images.csv", f"to rewrite it: jaxbed eval {workdir}"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: run: jaxbed eval {workdir}")
     try:
@@ -121,7 +121,7 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
     except ValueError as error:
         raise ValueError(f"{error}; {cure}") from error
     if "images" in facts and facts["images"] != digest(name, label, bias):
-        raise ValueError(f"{path} lists other images, or in another order, than sets.json tells; {cure}")
+        raise ValueError(f"{path} lists other images, or in another order, than sets.json describes; {cure}")
     return label, bias
 
 
@@ -171,7 +171,7 @@ def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict
     response, seeds, alive = (stored[name] for name in ANSWERS)
     asked = str(stored["asked"]) if "asked" in stored else facts.get("identity")
     if asked != facts.get("identity", asked):
-        raise ValueError(f"{path} answers other images, or by another decision, than sets.json and images.csv tell: jaxbed eval {workdir}")
+        raise ValueError(f"{path} answers other images, or by another decision, than sets.json describes: jaxbed eval {workdir}")
     if response.shape[1] != images:
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")

@@ -30,6 +30,6 @@ def _temporary() -> pathlib.Path:
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()  # what is read from there is run: programs that were compiled
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ValueError(f"{path} is no folder of which user {os.getuid()} alone has the rights: delete it. {other}")
+        raise ValueError(f"{path} is not a folder that user {os.getuid()} alone can access: delete it. {other}")
     print(f"jaxbed: user {os.getuid()} has no home folder to write to (HOME): caches are kept in {path}. {other}", file=sys.stderr)
     return path

@@ -7,7 +7,7 @@ CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def check(needed: int, available: int, what: str) -> None:
-    """Raises ValueError where `what`, of which a message tells, needs more bytes than are there."""
+    """Raises ValueError where `what`, a name for the message, needs more bytes than are available."""
     if needed > available:
         raise ValueError(
             f"{what}: {needed / 2**30:,.1f} GiB, and there are {available / 2**30:,.1f} GiB of memory. Take fewer or smaller ones"

@@ -2,7 +2,7 @@
 
 Each is a folder `<number>` that orbax writes in the background, beside `<number>.json`, written last, with the size and digest of
 every file in it. A folder without its list is half-written; one that differs from its list is damaged; neither is ever loaded.
-Leaves are stacked over seeds and stored one chunk a seed, uncompressed, so that one seed of ten reads in a tenth of the time.
+Leaves are stacked over seeds and stored as one chunk per seed, uncompressed, so that one seed of ten reads in a tenth of the time.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ class Store:
             reason = known.lower() or str(error).splitlines()[0]
             cure = "free space there" if known else "see that the folder can be written"
             raise ValueError(
-                f"checkpoint {self.folder / str(number)} cannot be written: {reason}. Please {cure}; the same command goes on"
+                f"checkpoint {self.folder / str(number)} cannot be written: {reason}. Please {cure}; run the same command again to resume"
             ) from error
 
     def wait(self) -> None:
@@ -167,7 +167,7 @@ class Store:
 
 
 def _chunks(seed_bytes: int) -> ocp.options.ArrayOptions.Saving.StorageOptions:
-    """One chunk a seed; small arrays in one piece, for which orbax would warn and nothing is gained."""
+    """One chunk per seed; small arrays in one piece, for which orbax would warn and nothing is gained."""
     small = seed_bytes < SMALL_BYTES
     return ocp.options.ArrayOptions.Saving.StorageOptions(chunk_byte_size=None if small else seed_bytes, shard_axes=() if small else (0,))
 

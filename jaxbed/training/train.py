@@ -1,4 +1,4 @@
-"""Training: all seeds of one algorithm, a checkpoint after every epoch. Stops cleanly on request and goes on where it stopped."""
+"""Training: all seeds of one algorithm, a checkpoint after every epoch. Stops cleanly on request; the same command resumes."""
 
 import functools
 import hashlib

@@ -11,7 +11,7 @@ A setting's score is the mean over seeds of the criterion on the validation spli
 Of equal scores the one with the higher aligned accuracy at these epochs is chosen, then the earlier in the grid; never a setting with a
 seed that became non-finite. Tuning does not evaluate test images. The trials have seeds that tuning has not seen.
 
-    WORKDIR/1-optim.lr/...      the runs of each stage; the same command goes on where it stopped
+    WORKDIR/1-optim.lr/...      the runs of each stage; run the same command again to resume
     WORKDIR/sweep.csv           every setting with its score
     WORKDIR/chosen.json         {field: value}
     WORKDIR/trials              the final run
@@ -104,7 +104,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if asked.seeds < 1 or asked.trials < 0:
         raise ValueError(f"--seeds {asked.seeds} --trials {asked.trials}: at least one seed to tune on, and no negative number of trials")
     if rules.parse(asked.criterion)[0] not in RULES:
-        raise ValueError(f"--criterion {asked.criterion} is no score on a validation split: allowed are {', '.join(RULES)}")
+        raise ValueError(f"--criterion {asked.criterion} is not a score on a validation split: allowed are {', '.join(RULES)}")
     return asked, words
 
 
