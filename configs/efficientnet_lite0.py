@@ -25,5 +25,7 @@ def get_config() -> Train:
         data=imagenet.Config(train="none", val_from_train=0, augment=scale),
         epochs=0,
         seeds=1,
-        init_from=str(pathlib.Path(package.origin).parent / "models" / "efficientnet-lite0-57934424.pth") if package else "",
+        init_from=str(pathlib.Path(package.origin).parent / "models" / "efficientnet-lite0-57934424.pth")
+        if package and package.origin
+        else "",
     )
