@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import published
 import pytest
 
 import jaxbed.evaluation
@@ -20,10 +21,8 @@ from jaxbed.stats.output import report
 from jaxbed.stats.reading import records
 from jaxbed.stats.selection import criteria, failures, rules
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-C2 = DATA / "biasbed_tables" / "best_validation.csv"
+C2 = published.biasbed() / "best_validation.csv"
 STRICT = "ImageNet1k,Silhouette,Edge,Sketch,CueConflict,ImageNetA,ImageNetR"
-needs_data = pytest.mark.skipif(not C2.exists(), reason=f"the papers' tables are not in {DATA}")
 
 # The ranks behind BiasBed's published tests (statistics.md 1.1), one row a data set; rows 5, 8, 9 are left out of its strict set.
 NAMES = "ERM pAdaIN SagNet InfoDrop Stylized Debiased CAE EDSR".split()
@@ -110,9 +109,8 @@ def number(value) -> float:
     return float(value)  # golden.json writes "NaN" and "Infinity"
 
 
-@needs_data
 def test_golden_cases():
-    cases = json.loads((DATA / "stats_golden" / "golden.json").read_text())["cases"]
+    cases = published.cases()
     blocked = [case for case in cases if "X" in case["input"] and "ranks" in case["expected"]]
     assert len(blocked) >= 16
     keys = {"F": "f", "df1": 0, "df2": 1, "p_F": "p_f_iman_davenport", "p_F_moment": "p_f_moment", "kendall_W": "kendall_w"}
@@ -411,7 +409,6 @@ def test_summary_and_latex():
 # ---- the command
 
 
-@needs_data
 @pytest.mark.parametrize(("datasets", "f", "p", "rank_sum"), [("all", 7.463415, 2.173585e-6, 53), (STRICT, 4.985765, 4.56654e-4, 37)])
 def test_biasbed_from_the_runs(datasets, f, p, rank_sum):
     found = analyse(records.load([C2]), Options(exclude=("pAdaIN:2,5",), datasets=datasets, baseline="ERM")).results
@@ -425,10 +422,9 @@ def test_biasbed_from_the_runs(datasets, f, p, rank_sum):
     assert "DeepAugCAE_ERM 9" in unequal and "pAdaIN 8" in unequal
 
 
-@needs_data
 def test_table_2_of_biasbed(tmp_path):
     scores = analyse(records.load([C2]), Options(exclude=("pAdaIN:2,5",))).scores
-    printed = pd.read_csv(DATA / "biasbed_tables" / "table2_best_validation_mean_std.csv")
+    printed = pd.read_csv(published.biasbed() / "table2_best_validation_mean_std.csv")
     both = scores.merge(printed, on=["algorithm", "dataset"], suffixes=("", "_printed"))
     both = both[both["algorithm"] != "DeepAugCAE_ERM"]  # Table 2 averages a tenth run of it that is listed nowhere
     assert len(both) == 70

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pandas as pd
+import published
 import pytest
 
 from jaxbed.stats import main, new_datasets, tables
@@ -70,8 +71,8 @@ def write_roles(tmp_path, text: str):
 
 
 @pytest.fixture(scope="module")
-def biasbed(shared_data):
-    return shared_data / "biasbed_tables"
+def biasbed():
+    return published.biasbed()
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +152,9 @@ def test_paper_mode_prints_tables_4_and_5(biasbed, tmp_path, capsys, datasets, f
     assert f"F = {f}, p = {p} (d.o.f." in printed and "PAPER_DF" in printed
     options, _ = parse(call)
     found = analyse(records.load([path]), options).results["paper"]["nemenyi"]
-    published = pd.read_csv(biasbed / f"{table}.csv")
-    assert len(published) >= 28
-    for row in published.itertuples():
+    expected = pd.read_csv(biasbed / f"{table}.csv")
+    assert len(expected) >= 28
+    for row in expected.itertuples():
         assert round(found[row.algorithm_i][row.algorithm_j], 3) == row.p, row
     if datasets == "all":
         assert "  0.002*" in printed and "  0.900 " in printed
@@ -333,9 +334,8 @@ def test_cherry_picked_epochs_are_never_tested():
 # ---- selection rules
 
 
-def golden_run(shared_data) -> tuple[pd.DataFrame, dict]:
-    cases = json.loads((shared_data / "stats_golden" / "golden.json").read_text())["cases"]
-    (case,) = [case for case in cases if case["name"].startswith("S1")]
+def golden_run() -> tuple[pd.DataFrame, dict]:
+    (case,) = [case for case in published.cases() if case["name"].startswith("S1")]
     given, rows = case["input"], []
     for place, epoch in enumerate(given["epoch"]):
         for name, role, metric, key, total in (
@@ -350,8 +350,8 @@ def golden_run(shared_data) -> tuple[pd.DataFrame, dict]:
     return records.check(pd.DataFrame(rows, columns=columns), "golden"), case["expected"]
 
 
-def test_rules_on_the_golden_run(shared_data):
-    frame, expected = golden_run(shared_data)
+def test_rules_on_the_golden_run():
+    frame, expected = golden_run()
     kept, _ = failures.drop(frame)
 
     def score(rule, ties):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import published
 import pytest
 
 from jaxbed.stats.audit import checks, printed_tables, scales
@@ -300,8 +301,8 @@ def test_smallest_denominator(size, decimals, scale):
 
 
 @pytest.fixture(scope="module")
-def biasbed(shared_data):
-    folder = shared_data / "biasbed_tables"
+def biasbed():
+    folder = published.biasbed()
     roles = pd.read_csv(folder / "datasets.csv")
     best, last = (records.load([folder / f"{name}.csv"]) for name in ("best_validation", "last_30_epochs"))
     training_data = {name: ["ImageNet1k"] for name in best["algorithm"].unique() if name != "Stylized_ERM"}

@@ -1,11 +1,11 @@
 """Bradley-Terry: golden case, the posterior against quadrature and by simulation, predictive check, ties, invariances, the report."""
 
 import itertools
-import json
 import math
 
 import numpy as np
 import pandas as pd
+import published
 import pytest
 from scipy import optimize, stats
 
@@ -45,9 +45,8 @@ ROCK_PAPER_SCISSORS = [[0, 10, 0], [0, 0, 10], [10, 0, 0]]
 # ---- maximum likelihood
 
 
-def test_bradley_terry_of_the_golden_case(shared_data):
-    cases = json.loads((shared_data / "stats_golden" / "golden.json").read_text())["cases"]
-    (case,) = [case for case in cases if case["name"].startswith("T1")]
+def test_bradley_terry_of_the_golden_case():
+    (case,) = [case for case in published.cases() if case["name"].startswith("T1")]
     matrix = matrix_of(np.transpose(case["input"]["X"]))
     won = bradley_terry.wins(matrix)
     np.testing.assert_array_equal(won, case["expected"]["wins"])

@@ -1,11 +1,11 @@
 """Signed-rank posterior, bootstrap, power, sensitivity, the paper's own numbers: golden values, second routes, enumeration, invariances."""
 
 import itertools
-import json
 import math
 
 import numpy as np
 import pandas as pd
+import published as published_numbers
 import pytest
 from scipy import stats
 
@@ -17,9 +17,8 @@ from jaxbed.stats.sensitivity import bootstrap, leave_one_out, multiverse, power
 OWN = ["ImageNetStylized", "DeepAugCAE", "DeepAugEDSR"]  # not in the paper's strict set
 
 
-def golden(shared_data, letter: str) -> list[dict]:
-    cases = json.loads((shared_data / "stats_golden" / "golden.json").read_text())["cases"]
-    return [case for case in cases if case["name"].startswith(letter)]
+def golden(letter: str) -> list[dict]:
+    return [case for case in published_numbers.cases() if case["name"].startswith(letter)]
 
 
 def matrix_of(x, names=None) -> pd.DataFrame:
@@ -46,8 +45,8 @@ def by_pair(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def runs(shared_data):
-    return records.load([shared_data / "biasbed_tables" / "best_validation.csv"])
+def runs():
+    return records.load([published_numbers.biasbed() / "best_validation.csv"])
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +61,8 @@ def published(runs):
 # ---- Bayesian signed-rank
 
 
-def test_signed_rank_of_golden_cases(shared_data):
-    cases = golden(shared_data, "W")
+def test_signed_rank_of_golden_cases():
+    cases = golden("W")
     assert len(cases) == 3
     for case, rope in itertools.product(cases, (0.0, 0.01)):
         matrix = matrix_of([case["input"]["y"], case["input"]["x"]])
@@ -120,8 +119,8 @@ def test_chunks_of_draws_add_up(monkeypatch):
 # ---- bootstrap of runs
 
 
-def test_bootstrap_of_the_golden_case(shared_data):
-    (case,) = golden(shared_data, "R1")
+def test_bootstrap_of_the_golden_case():
+    (case,) = golden("R1")
     scores = np.array(case["input"]["runs"]).reshape(1, 3, 1)
     (row,) = bootstrap.cells(selected_scores(scores)).to_dict("records")
     expected = case["expected"]
@@ -381,15 +380,15 @@ def test_findings_of_biasbed(published):
     assert {key[1:] for key in named if key[0] == "FRAGILE"} == {("ERM", "DeepAugCAE_ERM"), *others}
 
 
-def test_multiverse_of_biasbed(shared_data):
+def test_multiverse_of_biasbed():
     """36 of the 180 specifications of statistics.md 1.5, those of Nemenyi."""
     specifications = []
     for selection, runs_of, table_of in (
         ("best_val", "best_validation", "table2_best_validation_mean_std"),
         ("last_n:30", "last_30_epochs", "table3_last_30_epochs_mean_std"),
     ):
-        frame = records.load([shared_data / "biasbed_tables" / f"{runs_of}.csv"])
-        table = pd.read_csv(shared_data / "biasbed_tables" / f"{table_of}.csv").set_index(["algorithm", "dataset"])["mean"]
+        frame = records.load([published_numbers.biasbed() / f"{runs_of}.csv"])
+        table = pd.read_csv(published_numbers.biasbed() / f"{table_of}.csv").set_index(["algorithm", "dataset"])["mean"]
         for exclude, tenth in itertools.product(([], ["pAdaIN:4"], ["pAdaIN:2,5"]), (False, True)):
             matrix = tables.matrix(tables.summary(records.exclude(frame, exclude)[0]))
             if tenth:  # with the run that is in the table alone, the mean is the printed one
@@ -442,11 +441,11 @@ def test_published_f_and_p(published):
     assert [strict["f"], strict["p"]] == pytest.approx([4.985765, 4.566540e-4], rel=1e-6)
 
 
-def test_tables_4_and_5(published, shared_data):
+def test_tables_4_and_5(published):
     entries = 0
     for name, matrix in (("table4_nemenyi_all", published), ("table5_nemenyi_strict", published.drop(columns=OWN))):
         p = published_tables.nemenyi(matrix)
-        for row in pd.read_csv(shared_data / "biasbed_tables" / f"{name}.csv").itertuples():
+        for row in pd.read_csv(published_numbers.biasbed() / f"{name}.csv").itertuples():
             assert round(float(p.loc[row.algorithm_i, row.algorithm_j]), 3) == row.p, row
             entries += row.algorithm_i != row.algorithm_j
     assert entries == 56
@@ -459,8 +458,8 @@ def test_old_nemenyi_ends_at_its_tables():
     assert (published_tables.nemenyi(matrix_of(np.zeros((3, 4)))).to_numpy()[0, 1:] == 0.9).all()
 
 
-def test_table_3(shared_data):
-    folder = shared_data / "biasbed_tables"
+def test_table_3():
+    folder = published_numbers.biasbed()
     last = pd.read_csv(folder / "last_30_epochs.csv").rename(columns={"accuracy": "value"})
     last = last[~((last["algorithm"] == "pAdaIN") & last["run"].isin([2, 5]))]
     table = pd.read_csv(folder / "table3_last_30_epochs_mean_std.csv")

@@ -1,21 +1,17 @@
 """Permutation tests, Quade, pairs, missing cells, per-dataset tests: golden values, brute force, SciPy and scikit-posthocs, invariances."""
 
-import json
 import math
 from itertools import combinations, permutations, product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import published
 import pytest
 from scipy import stats
 
 from jaxbed.stats.comparisons import pairwise, per_dataset, permutation, ranks, run_permutations, skillings_mack
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-GOLDEN = DATA / "stats_golden" / "golden.json"
-CASES = {case["name"]: case for case in json.loads(GOLDEN.read_text())["cases"]} if GOLDEN.exists() else {}
-needs_golden = pytest.mark.skipif(not CASES, reason=f"{GOLDEN} is absent")
+CASES = {case["name"]: case for case in published.cases()}
 
 # BiasBed's ranks, one row a data set (all 10; rows 5, 8, 9 are not in its strict set), and the single-step p-value of each difference of
 # rank sums from 4 million draws.
@@ -77,7 +73,6 @@ def brute_force(blocks: np.ndarray):
 # ---- permutation of ranks within data sets
 
 
-@needs_golden
 def test_golden_exact_p():
     cases = [
         case for case in CASES.values() if "p_exact" in case["expected"] and "X" in case["input"] and "nemenyi_exact" in case["expected"]
@@ -289,7 +284,6 @@ def test_quade_where_there_is_little_to_test():
 # ---- missing cells
 
 
-@needs_golden
 def test_golden_missing_cell():
     case = golden("B10")
     found, expected = skillings_mack.test(matrix_of(np.array(case["input"]["X"], dtype=float))), case["expected"]
@@ -343,7 +337,6 @@ def test_missing_cells_that_are_refused():
 # ---- pairs and control
 
 
-@needs_golden
 def test_golden_pairs():
     cases = [case for case in CASES.values() if "conover" in case["expected"]]
     assert len(cases) == 16
@@ -361,7 +354,6 @@ def test_golden_pairs():
     assert (tied.filter(like="p_") == 1).all(axis=None) and (tied["ties"] == 3).all()
 
 
-@needs_golden
 @pytest.mark.parametrize("name", ["W1", "W2", "W3"])
 def test_golden_two_algorithms(name):
     case = golden(name)
@@ -453,7 +445,6 @@ def test_holm_by_hand():
 # ---- per data set
 
 
-@needs_golden
 @pytest.mark.parametrize("name", ["K1", "K2", "K3", "K4"])
 def test_golden_kruskal_wallis_and_dunn(name):
     case = golden(name)
@@ -475,12 +466,9 @@ def test_golden_kruskal_wallis_and_dunn(name):
 
 
 def test_p_values_of_a_published_table():
-    path = DATA / "debias_tables" / "table6_kruskal_wallis.csv"
-    if not path.exists():
-        pytest.skip(f"{path} is absent")
-    table = pd.read_csv(path).pivot(index=["architecture", "ratio_pct"], columns="quantity", values="value")
-    assert len(table) == 10
-    for h, p in zip(table["kruskal_wallis_H"], table["p_value"], strict=True):  # H is printed to 0.01, p to three digits
+    printed = [pair for pairs in published.KRUSKAL_WALLIS.values() for pair in pairs]
+    assert len(printed) == 10
+    for h, p in printed:  # H is printed to 0.01, p to three digits
         assert per_dataset.kruskal_p(h + 0.005, 8) / 1.005 < p < per_dataset.kruskal_p(h - 0.005, 8) * 1.005
 
 
