@@ -48,7 +48,8 @@ def parse(words: Sequence[str]) -> Asked | None:
         return None
     if not source:
         raise ValueError(f"--config=METHOD is missing, {EXAMPLE}")
-    cfg, fields = load(source), {}
+    cfg = load(source)
+    fields: dict[str, Any] = {}
     former = {}
     for name, word in given:
         if name.startswith("--config."):
@@ -81,8 +82,11 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
             close = difflib.get_close_matches(name, ("--config", "--workdir", "--help"), 1)
             known = f"did you mean {close[0]}?" if close else "a run is given --config=METHOD, --config.NAME=VALUE and --workdir=DIR"
             raise ValueError(f"{word} is unknown: {known}")
-        if not equals and (value := next(rest, None)) is None:
-            raise ValueError(f"{word} lacks its value: write {word}=VALUE")
+        if not equals:
+            following = next(rest, None)
+            if following is None:
+                raise ValueError(f"{word} lacks its value: write {word}=VALUE")
+            value = following
         found.append((name, value))
     return found
 
@@ -96,6 +100,7 @@ def load(source: str) -> Train:
     path, colon, data = _file(source)
     sys.path += [folder for folder in map(str, path.absolute().parents[:2]) if folder not in sys.path]
     spec = importlib.util.spec_from_file_location(_module_name(path), path)
+    assert spec and spec.loader  # a file that is there has both
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -207,7 +207,8 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
     check(cfg)
     path = workdir / "config.json"
     if path.is_file():
-        there, here = read(path), json.loads(json.dumps(saved(cfg)))
+        here = json.loads(json.dumps(saved(cfg)))
+        there = _completed(read(path), cfg)
         if there == here:
             return
         found = differences(there, here, free(there, here))
@@ -218,6 +219,21 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
             raise ValueError(f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. {cure}")
     workdir.mkdir(parents=True, exist_ok=True)
     save(cfg, path)
+
+
+def _completed(tree: Any, cfg: Any) -> Any:
+    """A saved configuration with the fields that its version did not have yet, at their defaults; cfg is the one it is compared with."""
+    if not isinstance(tree, dict) or not dataclasses.is_dataclass(cfg):
+        return tree
+    completed = dict(tree)
+    for field in dataclasses.fields(cfg):
+        if field.name in tree:
+            completed[field.name] = _completed(tree[field.name], getattr(cfg, field.name))
+        elif field.default is not dataclasses.MISSING:
+            completed[field.name] = to_dict(field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            completed[field.name] = to_dict(field.default_factory())
+    return completed
 
 
 def load(workdir: pathlib.Path, modules: Collection[str] = ()) -> Train:
@@ -239,7 +255,7 @@ def load(workdir: pathlib.Path, modules: Collection[str] = ()) -> Train:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if not _is_within(name, [error.name]):  # it is there, and lacks one that it needs
+            if not _is_within(name, [error.name or ""]):  # it is there, and lacks one that it needs
                 raise
             raise ValueError(f"--allow-module {name}: the Python path has no such module. If it lies in FOLDER: {cure}") from error
     with files.guarded(path, CURE, "cannot be used"):

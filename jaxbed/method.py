@@ -7,7 +7,7 @@ A method's `rows`, and its earlier stages (`jaxbed.stages`), add what they know 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import flax
 import flax.linen as nn
@@ -20,10 +20,10 @@ from jaxbed.methods.parts import losses
 
 PyTree = Any
 Batch = dict[str, jax.Array]
+Loss = tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]  # scalar, (batch statistics, memory, metrics)
 
 
-@flax.struct.dataclass
-class State:
+class State(flax.struct.PyTreeNode):
     """Arrays only; any leaf may carry a leading seed axis.
 
     hparams holds the numbers a search may vary, as float32 scalars: they ride on the seed axis like everything else.
@@ -41,7 +41,7 @@ class Sampling(NamedTuple):
     """Images that are drawn by weight, with replacement, for every batch; an epoch keeps its number of batches."""
 
     weights: Callable[[np.ndarray, np.ndarray | None, dict[str, np.ndarray]], np.ndarray]  # (label, bias, columns) -> [N], 0 or more
-    count: int = 0  # the last so many of each batch, the others following the shuffled order; 0: all
+    draws: int = 0  # the last so many of each batch, the others following the shuffled order; 0: all
 
 
 class Method(NamedTuple):
@@ -87,8 +87,8 @@ def apply_net(
     """
     variables = {"params": params, "batch_stats": stats, **(drawn or {})}
     if not train:
-        return net.apply(variables, image, train=False), stats
-    output, updated = net.apply(variables, image, train=True, mutable=["batch_stats"], rngs=rngs)
+        return cast(jax.Array, net.apply(variables, image, train=False)), stats
+    output, updated = cast(tuple, net.apply(variables, image, train=True, mutable=["batch_stats"], rngs=rngs))
     return output, updated.get("batch_stats", {})
 
 
@@ -99,7 +99,7 @@ def scalars(numbers: dict[str, float]) -> dict[str, jax.Array]:
 
 def from_loss(
     init_nets: Callable[[jax.Array, Batch], tuple[PyTree, PyTree]],
-    loss: Callable[[PyTree, State, Batch, jax.Array], tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]],
+    loss: Callable[[PyTree, State, Batch, jax.Array], Loss],
     transform: Callable[[dict[str, jax.Array]], optax.GradientTransformation],
     hparams: dict[str, float],
     predict: Callable[[PyTree, PyTree, jax.Array], jax.Array],
@@ -152,7 +152,7 @@ def from_net(
 
     init_nets, predict = single(net)
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         dropout_key, draw_key = jax.random.split(key)
         drawn = draw(draw_key, batch["image"]) if draw else None
         rngs = {"dropout": dropout_key, "noise": draw_key}

@@ -7,13 +7,13 @@ Weight decay is added to the gradient of *every* parameter, BatchNorm and biases
 import collections
 import dataclasses
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from jaxbed.method import Info
+from jaxbed.method import Info, PyTree
 from jaxbed.values import NotNegative, Positive, ShareBelowOne
 
 
@@ -85,8 +85,8 @@ def only(transform: optax.GradientTransformation, pick: Callable[[str], bool]) -
     A path reads like "trunk/stem_norm/scale". (`optax.masked` would hand the others their raw gradient as the update.)
     """
 
-    def labels(params):
-        def label(path, _leaf):
+    def labels(params: PyTree) -> PyTree:
+        def label(path: tuple, _leaf: Any) -> str:
             return "on" if pick(jax.tree_util.keystr(path, simple=True, separator="/")) else "off"
 
         return jax.tree_util.tree_map_with_path(label, params)

@@ -78,23 +78,23 @@ class Seeds:
         size, free = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree)), free_bytes()
         memory.check(*((size, memory.total()) if free is None else (size // self.rows, free)), what)
 
-    def over(self, function: Callable, shared: tuple[int, ...] = (), donate: tuple[int, ...] = (), once: bool = False) -> Callable:
+    def over(self, function: Callable, shared: tuple[int, ...] = (), donate: tuple[int, ...] = (), once: bool = False) -> "ForAllSeeds":
         """`function`, written for one seed, for all of them at once, compiled.
 
         Every argument and result has a leading seed axis [S, ...], but for the arguments numbered in `shared`, which all seeds
         see whole. Arguments numbered in `donate` are overwritten. `once`: it will run once, so compile it fast rather than well.
         """
 
-        def local(within, *args):
-            own = [a for i, a in enumerate(args) if i not in shared]
+        def local(within: str, *args: PyTree) -> PyTree:
+            seeded = [argument for i, argument in enumerate(args) if i not in shared]
 
-            def one(own):
-                rest = iter(own)
-                return function(*(a if i in shared else next(rest) for i, a in enumerate(args)))
+            def one(of_seed: list[PyTree]) -> PyTree:
+                rest = iter(of_seed)
+                return function(*(argument if i in shared else next(rest) for i, argument in enumerate(args)))
 
-            return jax.vmap(one)(own) if within == "vmap" else jax.lax.map(one, own)
+            return jax.vmap(one)(seeded) if within == "vmap" else jax.lax.map(one, seeded)
 
-        def run(within, *args):
+        def run(within: str, *args: PyTree) -> PyTree:
             # No value here is the same for all rows and differentiated, so that nothing would have to be summed over `seed`:
             # the check of replication, which custom batching rules do not support, has nothing to find.
             specs = tuple(P() if i in shared else P("seed") for i in range(len(args)))
@@ -104,22 +104,9 @@ class Seeds:
 
         options = {"xla_backend_optimization_level": 0} if once else None
         compiled = jax.jit(run, static_argnums=0, donate_argnums=tuple(i + 1 for i in donate), compiler_options=options)
-        chosen = []  # by the first call
+        return ForAllSeeds(self, compiled)
 
-        def call(*args):
-            with jax.set_mesh(self.mesh):
-                if not chosen:
-                    chosen.append(self._within(compiled, args))
-                return compiled(chosen[0], *args)
-
-        def lower(*args):
-            with jax.set_mesh(self.mesh):
-                return compiled.lower("map" if self.within == "map" else "vmap", *args)
-
-        call.lower = lower
-        return call
-
-    def _within(self, compiled: Callable, args: tuple) -> str:
+    def how(self, compiled: Any, args: tuple) -> str:
         """How one device runs its seeds. Throughput never speaks for `map`, but activations of all seeds may not fit."""
         if self.within != "auto":
             return self.within
@@ -136,6 +123,23 @@ class Seeds:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype, sharding=place), shapes)
 
 
+class ForAllSeeds:
+    """A function of one seed for all of them. How each device runs its seeds is decided at the first call."""
+
+    def __init__(self, seeds: Seeds, compiled: Any):
+        self._seeds, self._compiled, self._how = seeds, compiled, ""
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        with jax.set_mesh(self._seeds.mesh):
+            self._how = self._how or self._seeds.how(self._compiled, args)
+            return self._compiled(self._how, *args)
+
+    def lower(self, *args: PyTree) -> Any:
+        """The same call, lowered and not run."""
+        with jax.set_mesh(self._seeds.mesh):
+            return self._compiled.lower("map" if self._seeds.within == "map" else "vmap", *args)
+
+
 def free_bytes() -> int | None:
     """Memory that is left on the fullest device; None where the backend does not count (CPU)."""
     counts = [device.memory_stats() for device in jax.local_devices()]
@@ -150,7 +154,7 @@ def fitting(mesh: Mesh) -> Mesh:
 
 def keep_compilations() -> None:
     """Keeps compiled programs in the user's cache folder, so that a second run starts at once. JAX_COMPILATION_CACHE_DIR overrides."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]  # JAX defines it at run time
         jax.config.update("jax_compilation_cache_dir", str(cache.folder() / "compiled"))
 
 
@@ -160,7 +164,7 @@ def use_cores(seeds: int, mesh: Mesh) -> None:
     Three seeds on two cores train 1.3 times as fast (`scripts/bench.py array --nets demo_32`). To be called before anything else touches a
     device. Nothing happens where the user chose a mesh or a number of devices.
     """
-    chosen = jax.config.jax_num_cpu_devices > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    chosen = jax.config.jax_num_cpu_devices > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")  # type: ignore[attr-defined]  # JAX defines it at run time
     if not chosen and not mesh.seed and not mesh.data:
         jax.config.update("jax_num_cpu_devices", cpu_devices(seeds))
 

@@ -12,7 +12,6 @@ is no error: then a number need only be finite.
 
 import ast
 import dataclasses
-import functools
 import math
 import types
 import typing
@@ -77,19 +76,21 @@ def check(cfg: Any, path: str = "") -> None:
 
 def fields(cfg: Any, path: str = "") -> Iterator[tuple[str, Any, Any, Any]]:
     """(dotted name, value, type, default) of every field, but for dataclasses, of which the fields are given."""
+    of_fields = hints(type(cfg))
     for field in dataclasses.fields(cfg):
-        value, name, hint = getattr(cfg, field.name), f"{path}.{field.name}".lstrip("."), hints(type(cfg)).get(field.name, Any)
-        if dataclasses.is_dataclass(value) and (not dataclasses.is_dataclass(hint) or isinstance(value, hint)):
+        value, name, hint = getattr(cfg, field.name), f"{path}.{field.name}".lstrip("."), of_fields.get(field.name, Any)
+        other = isinstance(hint, type) and dataclasses.is_dataclass(hint) and not isinstance(value, hint)
+        if dataclasses.is_dataclass(value) and not other:
             yield from fields(value, name)
         else:
             yield name, value, hint, field.default
 
 
-@functools.cache
-def hints(kind: type) -> dict[str, Any]:
+def hints(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields."""
     try:
-        return typing.get_type_hints(kind, include_extras=True)
+        found = typing.get_type_hints(kind, include_extras=True)
+        return {name: Any if getattr(hint, "_is_protocol", False) else hint for name, hint in found.items()}  # for a type checker alone
     except NameError:  # a class of a user that names types which are there for a type checker alone
         return {}
 
@@ -131,8 +132,9 @@ def allowed(hint: Any) -> str:
         return f"several values in brackets, each {allowed(inner)}" if rest == [...] else f"{1 + len(rest)} values, each {allowed(inner)}"
     if kind in (types.UnionType, typing.Union):
         return " or ".join(map(allowed, (inner, *rest)))
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything but a number that is not finite"}
-    return words.get(hint) or getattr(hint, "__qualname__", str(hint))
+    words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    words[Any] = "anything but a number that is not finite"
+    return words.get(hint) or str(getattr(hint, "__qualname__", hint))
 
 
 def from_word(asked: str, field: str, word: str, hint: Any, now: Any) -> Any:
@@ -140,7 +142,8 @@ def from_word(asked: str, field: str, word: str, hint: Any, now: Any) -> Any:
 
     Raises ValueError, which begins with `asked`, for a word of another kind; ranges are left to `check`.
     """
-    hint = hint if hint is not Any or now is None else type(now) if not isinstance(now, tuple) else tuple[_common(now), ...]
+    if hint is Any and now is not None:
+        hint = types.GenericAlias(tuple, (_common(now), ...)) if isinstance(now, tuple) else type(now)
     try:
         return _parsed(word.strip(), hint)
     except (ValueError, SyntaxError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError):

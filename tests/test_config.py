@@ -613,6 +613,19 @@ def test_a_workdir_is_claimed_once_and_for_the_same_settings(tmp_path):
     assert (tmp_path / "a" / "b" / "config.json").read_bytes() == before
 
 
+def test_a_run_of_a_version_with_fewer_fields_is_claimed_at_their_defaults(tmp_path):
+    cfg = tiny.mlp_config("dfr")
+    config.claim(cfg, tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    saved = json.loads((tmp_path / "config.json").read_text())
+    del saved["curves"], saved["method"]["held_out"], saved["optim"]["gamma"], saved["shared_order"]
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    config.claim(cfg, tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(ValueError, match=r"method.held_out: 0.0 / 0.5"):
+        config.claim(dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, held_out=0.5)), tmp_path)
+
+
 def test_impossible_settings_claim_nothing(tmp_path):
     with pytest.raises(ValueError, match="seeds = 0"):
         config.claim(tiny.train_config(seeds=0), tmp_path / "run")

@@ -171,7 +171,7 @@ def test_a_reweighted_step_by_hand():
 
 def test_resampling_is_erm_on_other_batches():
     method, state = made(balance.Resample())
-    assert method.rows is None and method.sampling.count == 0
+    assert method.rows is None and method.sampling.draws == 0
     expected, metrics = erm_step()
     after, found = method.step(state, batch(), KEY)
     same(after.params, expected.params)

@@ -159,7 +159,7 @@ def test_errors_weigh_their_copies_more():
         weights = jtt.Config(upweight=upweight).make(INFO, NET, PLAIN).sampling.weights(OF_ROW, None, {"wrong": wrong})
         np.testing.assert_array_equal(weights, np.where(wrong, 1 + upweight, 1))
     (method, state), (other, begun) = made(jtt.Config(), batch()), made(erm.Config(), batch())
-    assert method.sampling.count == 0
+    assert method.sampling.draws == 0
     same(method.step(state, batch(), KEY), other.step(begun, batch(), KEY))
 
 
@@ -301,7 +301,7 @@ def test_weights_of_drawing_are_means_over_the_class():
     unlike = np.array([np.mean([1 - np.float64(v[i]) @ v[j] for j in range(50) if label[j] == label[i]]) for i in range(50)])
     np.testing.assert_allclose(softcon.drawing_weights(v, label, 3), np.minimum(unlike, 3 * unlike.min()), rtol=1e-5)
     method = softcon.Config(contrastive=4, ratio=3).make(INFO, NET, PLAIN)
-    assert method.sampling.count == 4
+    assert method.sampling.draws == 4
     np.testing.assert_array_equal(method.sampling.weights(label, None, {"biased_direction": v}), softcon.drawing_weights(v, label, 3))
 
 

@@ -474,7 +474,7 @@ def test_draws_follow_the_weights_and_nothing_else(twice):
     columns_of_run = columns(cfg, workdir)
     made = train.prepare(cfg, found, workdir, columns_of_run)
     wrong = columns_of_run["wrong"]
-    assert made.weighted.count == cfg.batch_size and (wrong[0] != wrong[1]).any()
+    assert made.weighted.draws == cfg.batch_size and (wrong[0] != wrong[1]).any()
     drawn = np.concatenate([train.order(cfg, made, number) for number in range(300)], axis=1).reshape(2, -1)
     for member in range(2):
         expected = np.where(wrong[member], 5.0, 1.0)
@@ -531,4 +531,4 @@ def test_draws_that_leave_the_batch_or_meet_fixed_shares_are_refused():
         program.weigh(cfg, sampling, members.open_all(cfg), {}, 2)
     shares = dataclasses.replace(cfg.data.open(), parts=(Part(24, 1), Part(24, 1)))
     with pytest.raises(ValueError, match="X draws images by weight, and shares of shapes would have no effect"):
-        program.weigh(cfg, sampling._replace(count=0), members.one(cfg, shares), {}, 2)
+        program.weigh(cfg, sampling._replace(draws=0), members.one(cfg, shares), {}, 2)

@@ -20,7 +20,7 @@ from jaxbed.models import mlp
 from jaxbed.stats import main
 from jaxbed.stats.audit import provenance
 from jaxbed.stats.reading import records
-from jaxbed.training import variants
+from jaxbed.training import members
 
 FACTS = {"name": "colored_mnist", "cue": "colour", "conflicting_percent": 1.0, "data_seed": 0}
 
@@ -30,13 +30,13 @@ def write(
     algorithm: str,
     data: dict | None = None,
     sets: tuple[str, ...] = ("test",),
-    sweep: tuple[str, ...] = (),
+    grid: tuple[str, ...] = (),
     seeds: tuple[int, ...] = (0, 1),
     **settings: object,
 ) -> Path:
     """A workdir of some seeds and ten images; `settings` are further ones of its config.json."""
     (path / "responses").mkdir(parents=True)
-    (path / "config.json").write_text(json.dumps({"name": algorithm, "sweep": sweep, **settings}))
+    (path / "config.json").write_text(json.dumps({"name": algorithm, "grid": grid, **settings}))
     about = {"data": data or FACTS, "classes": ["a", "b"], "sets": {name: {"role": "ood", "decision": "argmax"} for name in sets}}
     (path / "responses" / "sets.json").write_text(json.dumps(about))
     for name in sets:
@@ -118,18 +118,18 @@ def test_damaged_files_are_named_with_the_cure(tmp_path, capsys, name, text):
     assert ("jaxbed eval" if "sets" in name else "restore the configuration") in message
 
 
-def test_the_variants_of_a_sweep_are_named(tmp_path, capsys):
+def test_the_grid_points_of_a_run_are_named(tmp_path, capsys):
     top = tmp_path / "swept"
     names = [f"conflicting_percent={percent}" for percent in (1, 5)]
     for name in names:
         write(top / name, "erm")
-    (top / "config.json").write_text(json.dumps({"name": "erm", "sweep": ["data.conflicting_percent=1,5"]}))
+    (top / "config.json").write_text(json.dumps({"name": "erm", "grid": ["data.conflicting_percent=1,5"]}))
     assert main.main([str(top)]) == 2
-    assert f"pass the folders of its variants: {top / names[0]} {top / names[1]}" in capsys.readouterr().err
+    assert f"pass the folders of its grid points: {top / names[0]} {top / names[1]}" in capsys.readouterr().err
     assert len(records.load([top / names[0]])) > 0
 
 
-def test_a_sweep_without_responses_is_to_be_evaluated(tmp_path):
+def test_a_grid_without_responses_is_to_be_evaluated(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"name": "erm", "sweep": ["data.conflicting_percent=1,5"]}))
     with pytest.raises(FileNotFoundError, match="no responses itself: run: jaxbed eval"):
         records.load([tmp_path])
@@ -231,10 +231,10 @@ def test_runs_that_start_from_runs_of_other_seeds_are_runs_of_one_algorithm(tmp_
     assert re.search(r"init_from: \S+ / weights\.pth", stats(capsys, first, second)[1])  # of a long path, the beginning
 
 
-def test_variants_of_a_sweep_are_algorithms_of_their_own(tmp_path, capsys):
-    cfg = dataclasses.replace(tiny.train_config(seeds=2), name="erm", sweep=("optim.lr=0.1,0.01",))
+def test_grid_points_are_algorithms_of_their_own(tmp_path, capsys):
+    cfg = dataclasses.replace(tiny.train_config(seeds=2), name="erm", grid=("optim.lr=0.1,0.01",))
     paths = []
-    for name, own, _ in variants.combine(cfg):
+    for name, own, _ in members.combine(cfg):
         paths.append(write(tmp_path / name, own.name))
         config.save(own, paths[-1] / "config.json")
     assert stats(capsys, *paths)[0] == 0

@@ -62,23 +62,24 @@ class Config:
     dtype: Dtype = "float32"  # of the result; arithmetic is float32
 
 
-def make(cfg: Config, shape: tuple[int, int, int]) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """(key, image [B, H, W, C] uint8) -> [B, h, w, C] of cfg.dtype, for images of `shape` = (H, W, C).
 
     Raises ValueError for settings that cannot be, or that images of that shape cannot have.
     """
     check(cfg, shape)
-    out = (cfg.crop_px, cfg.crop_px) if cfg.crop_px else shape[:2]
+    side = (shape[0], shape[1])
+    out = (cfg.crop_px, cfg.crop_px) if cfg.crop_px else side
     amounts = {name: getattr(cfg, name) for name in COLOURS if getattr(cfg, name)}
 
     def one(key: jax.Array, image: jax.Array) -> jax.Array:
         streams = [jax.random.fold_in(key, stream) for stream in (BOX, WINDOW, FLIP, COLOUR, ERASE)]  # unused ones are never computed
         if cfg.crop == "resized":
-            image = resample(image, draw_box(streams[BOX], shape[:2], cfg.scale_frac, cfg.ratio), out)
+            image = resample(image, draw_box(streams[BOX], side, cfg.scale_frac, cfg.ratio), out)
         elif cfg.crop == "padded":
-            image = cut_window(image, draw_window(streams[WINDOW], shape[:2], out, cfg.padding_px), out, cfg.padding_px)
+            image = cut_window(image, draw_window(streams[WINDOW], side, out, cfg.padding_px), out, cfg.padding_px)
         else:
-            image = _fit(image, (0, 0, *shape[:2]), out)
+            image = _fit(image, (0, 0, *side), out)
         if cfg.flip:
             image = jnp.where(jax.random.bernoulli(streams[FLIP], cfg.flip), image[:, ::-1], image)
         if amounts:
@@ -96,7 +97,7 @@ def make(cfg: Config, shape: tuple[int, int, int]) -> Callable[[jax.Array, jax.A
     return augment
 
 
-def make_evaluation(cfg: Config, shape: tuple[int, int, int]) -> Callable[[jax.Array], jax.Array]:
+def make_evaluation(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array], jax.Array]:
     """image [B, H, W, C] uint8 -> [B, h, w, C] of cfg.dtype: the central part that cfg.crop asks for, normalised; nothing random.
 
     "resized" takes whole pixels, ⌊centre_frac · side⌋. A set of another size than the training set gets a function of its own.
@@ -104,7 +105,7 @@ def make_evaluation(cfg: Config, shape: tuple[int, int, int]) -> Callable[[jax.A
     """
     check(cfg, shape)
     height, width, _ = shape
-    out = (cfg.crop_px, cfg.crop_px) if cfg.crop_px else shape[:2]
+    out = (cfg.crop_px, cfg.crop_px) if cfg.crop_px else (height, width)
     zoom = cfg.centre_frac * min(height / out[0], width / out[1])  # of the central box over the output
     h, w = (max(1, math.floor(zoom * side + 1e-6)) for side in out)
 
@@ -125,7 +126,7 @@ def make_evaluation(cfg: Config, shape: tuple[int, int, int]) -> Callable[[jax.A
     return prepare
 
 
-def check(cfg: Config, shape: tuple[int, int, int]) -> None:
+def check(cfg: Config, shape: tuple[int, ...]) -> None:
     """Raises ValueError, with the value, what is allowed and the cure, unless cfg makes sense for images of `shape` = (H, W, C)."""
     height, width, channels = shape
     if channels not in (1, 3) or height < 1 or width < 1:
@@ -149,7 +150,7 @@ def check(cfg: Config, shape: tuple[int, int, int]) -> None:
         raise ValueError(f"augment.crop_px = {cfg.crop_px}: the padded side has only {most} px, so take at most that, or more padding_px")
 
 
-def _check_image(image: jax.Array, shape: tuple[int, int, int]) -> None:
+def _check_image(image: jax.Array, shape: tuple[int, ...]) -> None:
     if image.ndim != 4 or image.shape[1:] != tuple(shape) or image.dtype != jnp.uint8:
         raise ValueError(f"images are {image.dtype} {list(image.shape)}, not uint8 [B, *{list(shape)}]: make it for the shape they have")
 
@@ -259,8 +260,8 @@ def adjust(name: str, planes: jax.Array, factor: jax.Array | float) -> jax.Array
         return shift_hue(planes, factor)
     # Channels by name: a sum over an axis of three would be a slow kernel of its own
     grey = planes[0] if len(planes) == 1 else LUMA[0] * planes[0] + LUMA[1] * planes[1] + LUMA[2] * planes[2]
-    other = {"brightness": 0.0, "contrast": grey.mean(), "saturation": grey}[name]
-    return jnp.clip(factor * planes + (1 - factor) * other, 0, 255)
+    others: dict[str, jax.Array | float] = {"brightness": 0.0, "contrast": grey.mean(), "saturation": grey}
+    return jnp.clip(factor * planes + (1 - factor) * others[name], 0, 255)
 
 
 def shift_hue(planes: jax.Array, turns: jax.Array | float) -> jax.Array:
@@ -278,8 +279,8 @@ def shift_hue(planes: jax.Array, turns: jax.Array | float) -> jax.Array:
 
 def normalise(image: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
     """(image / 255 - mean) / std in float32, as one multiply-add; mean and std refer to values in [0, 1]."""
-    mean, std = np.array(mean), np.array(std)
-    return image.astype(jnp.float32) * (1 / (255 * std)).astype(np.float32) - (mean / std).astype(np.float32)
+    centre, scale = np.array(mean), np.array(std)
+    return image.astype(jnp.float32) * (1 / (255 * scale)).astype(np.float32) - (centre / scale).astype(np.float32)
 
 
 def erase(image: jax.Array, rectangle: Box) -> jax.Array:

@@ -79,10 +79,12 @@ def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
     split_of: dict[str, int] = {}
     twice = []
     for line, row in tables.rows(path, ("img_filename", *allowed)):
-        numbers = {column: tables.whole(row[column]) for column in allowed}
+        numbers: dict[str, int] = {}
         for column, count in allowed.items():
-            if numbers[column] not in range(count):
+            number = tables.whole(row[column])
+            if number is None or number not in range(count):
                 raise ValueError(f"{path}, line {line}: {column} = {row[column]!r} is not one of 0 to {count - 1}")
+            numbers[column] = number
         name, split = row["img_filename"].strip().replace("\\", "/"), numbers["split"]
         if not name:
             raise ValueError(f"{path}, line {line}: img_filename is empty")
@@ -99,9 +101,9 @@ def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
     absent = [name for rows in found for name, *_ in rows if not (path.parent / name).is_file()]
     if absent:
         raise FileNotFoundError(f"{path} names {len(absent)} images that are not there, {path.parent / absent[0]} among them: unpack them")
-    for split, rows in zip(SPLITS, found, strict=True):
+    for name, rows in zip(SPLITS, found, strict=True):
         if not rows:
-            raise ValueError(f"{path} has no row of the {split} set (split = {SPLITS.index(split)})")
+            raise ValueError(f"{path} has no row of the {name} set (split = {SPLITS.index(name)})")
     return [_listed(sorted(rows)) for rows in found]
 
 
@@ -153,7 +155,7 @@ def _listed(rows: list[tuple]) -> Listed:
 
 
 def make_source(
-    cfg: Any, name: str, class_names: tuple[str, ...], bias_name: str, splits: Sequence[Split], facts: dict[str, object]
+    cfg: Any, name: str, class_names: tuple[str, ...], bias_name: str, splits: Sequence[Split], facts: dict[str, Any]
 ) -> Source:
     """The data set of [train, val, test], augmented by cfg.augment."""
     pairs = zip(SPLITS, splits, strict=True)
@@ -175,7 +177,7 @@ def table_facts(path: pathlib.Path) -> dict:
     return {"table": path.name, "table_sha256": records.checksum(path)}
 
 
-def read(cfg: Config, root: pathlib.Path, listed: Sequence[Listed]) -> tuple[list[Split], dict[str, object]]:
+def read(cfg: Config, root: pathlib.Path, listed: Sequence[Listed]) -> tuple[list[Split], dict[str, Any]]:
     """The images of each split, in memory if small, and what is to be told of them."""
     splits = [_read(cfg, root, rows, i > 0) for i, rows in enumerate(listed)]
     lost = [set(rows.name) - set(split.name) for rows, split in zip(listed, splits, strict=True)]

@@ -67,8 +67,8 @@ class Config:
         if self.layout == "png":
             train, val, test = read_archive(pathlib.Path(self.dir), self.conflicting_percent)
         else:
-            digits = read_idx(pathlib.Path(self.dir)) if self.layout == "idx" else read_tfds(self.dir)
-            train, val, test = construct(*digits, self.conflicting_percent, self.seed)
+            image, label, test_image, test_label = read_idx(pathlib.Path(self.dir)) if self.layout == "idx" else read_tfds(self.dir)
+            train, val, test = construct(image, label, test_image, test_label, self.conflicting_percent, self.seed)
         divisor = SCALES[self.input_scale]
 
         def scale(image: jax.Array) -> jax.Array:
@@ -147,7 +147,7 @@ def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
             if len(content) != size:
                 raise files.Fault("it does not have the size that it declares")
         arrays.append(np.frombuffer(content, np.uint8).reshape(shape))
-    for image, label, name in ((*arrays[:2], "train"), (*arrays[2:], "t10k")):
+    for image, label, name in ((arrays[0], arrays[1], "train"), (arrays[2], arrays[3], "t10k")):
         if len(image) != len(label):
             raise ValueError(f"{folder}: {name}-images holds {len(image)} digits and {name}-labels {len(label)}: fetch both again")
     return arrays

@@ -62,9 +62,12 @@ class Config:
         values.check(self, "data")
         if self.frost and (self.layout, self.type) != ("cifar", 0):
             raise ValueError(f"data.frost = {self.frost!r} does nothing with layout = {self.layout!r} and type = {self.type}: drop it")
-        root, facts = pathlib.Path(self.dir), {"layout": self.layout, "data_seed": self.seed}
+        root = pathlib.Path(self.dir)
+        facts: dict[str, Any] = {"layout": self.layout, "data_seed": self.seed}
         if self.layout == "cifar":
-            splits = construct(*read_cifar(root), self.conflicting_percent, list_corruptions(self.type, self.frost), self.seed)
+            train, label, test, test_label = read_cifar(root)
+            functions = list_corruptions(self.type, self.frost)
+            splits = construct(train, label, test, test_label, self.conflicting_percent, functions, self.seed)
         elif self.layout == "lff":
             splits = read_lff(root, self.type, self.conflicting_percent, self.seed)
         else:
@@ -199,7 +202,7 @@ def read_lff(folder: pathlib.Path, kind: int, percent: float, seed: int) -> list
     """[train, val, test] of LfF's arrays; what it calls valid is CIFAR-10's test set."""
     name = f"CorruptedCIFAR10-Type{kind}-Skewed{percent / 100:g}-Severity4"
     root = biased_images.first_of(folder / name, folder)
-    (train, label, bias), (test, *test_pair) = (_read_arrays(root / part, name) for part in ("train", "valid"))
+    (train, label, bias), (test, test_label, test_bias) = (_read_arrays(root / part, name) for part in ("train", "valid"))
     held = np.zeros(len(label), bool)
     rng = np.random.default_rng([seed, HELD])
     for conflicting in (False, True):
@@ -210,7 +213,7 @@ def read_lff(folder: pathlib.Path, kind: int, percent: float, seed: int) -> list
         _split(train[rows], label[rows], bias[rows], part, rows)
         for part, rows in (("train", np.flatnonzero(~held)), ("val", np.flatnonzero(held)))
     ]
-    return [*parts, _split(test, *test_pair, "test", np.arange(len(test)))]
+    return [*parts, _split(test, test_label, test_bias, "test", np.arange(len(test)))]
 
 
 def _read_arrays(folder: pathlib.Path, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

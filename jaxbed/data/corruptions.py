@@ -245,7 +245,7 @@ def elastic(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mirrored: bool) -> np.ndarray:
     """Bilinear, [n, 32, 32, C] at positions y and x [n, 32, 32]. Beyond the edges, reflected; mirrored: edge pixels not twice."""
-    rows, out = np.arange(len(image))[:, None, None], 0.0
+    rows, out = np.arange(len(image))[:, None, None], np.zeros(())
 
     def inside(index: np.ndarray) -> np.ndarray:
         period = 2 * SIDE - 2 if mirrored else 2 * SIDE

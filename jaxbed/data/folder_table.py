@@ -50,7 +50,8 @@ def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]
     """
     if not path.is_file():
         raise FileNotFoundError(f"data.table = {str(path)!r} is no file: name a CSV file, --config.data.table=TABLE.csv; {COLUMNS}")
-    rows, notes, seen, twice = [], [], {}, []
+    rows, notes, twice = [], [], []
+    seen: dict = {}
     for line, row in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
         if not seen:
             notes += _unused(path, list(row))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxbed.data import decode, records, stream
-from jaxbed.data.stream import Images
+from jaxbed.data.stream import Corrupt, Images
 from jaxbed.system import cache
 from jaxbed.system.files import read_arrays, write_arrays
 
@@ -46,7 +46,7 @@ class Size(NamedTuple):
     way: str = "exact"
 
 
-def open_place(place: str, size: Size, corrupt: str = "fail", threads: int = 0) -> ImageFiles:
+def open_place(place: str, size: Size, corrupt: Corrupt = "fail", threads: int = 0) -> ImageFiles:
     """Raises FileNotFoundError or ValueError, naming the place and the cure, for what is not there or cannot be used."""
     if (pathlib.Path(place) / "manifest.json").is_file():
         found = records.open_records(pathlib.Path(place))
@@ -102,7 +102,7 @@ def files(folder: pathlib.Path, names: np.ndarray) -> Callable[[int], bytes]:
     return lambda row: (folder / str(names[row])).read_bytes()
 
 
-def decoded(content: Callable[[int], bytes], names: np.ndarray, size: Size, corrupt: str, threads: int) -> Images:
+def decoded(content: Callable[[int], bytes], names: np.ndarray, size: Size, corrupt: Corrupt, threads: int) -> Images:
     """The images of files or records, row -> bytes, decoded to squares."""
 
     def read(row: int) -> np.ndarray:
@@ -115,7 +115,8 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     """(names relative to the folder, labels, classes) of FOLDER/CLASS/**/PICTURE, all sorted."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is no folder: name one with a folder of images for each class, or a folder of records")
-    names, labels, empty, passed = [], [], [], collections.Counter()
+    names, labels, empty = [], [], []
+    passed: collections.Counter[str] = collections.Counter()
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name, passed)))
     for label, name in enumerate(classes):
         found = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, (os.path.realpath(folder),)))
@@ -203,7 +204,7 @@ def _check_names(folder: pathlib.Path, names: Iterable[str]) -> None:
             raise ValueError(f"{folder}: the name {str(name)!r} is not UTF-8: rename the file or its folder") from None
 
 
-def _squares(place: str, found: records.Records, size: Size, corrupt: str, threads: int) -> Images:
+def _squares(place: str, found: records.Records, size: Size, corrupt: Corrupt, threads: int) -> Images:
     """Stored squares: nothing to decode. Only a central part may be cut out, since resizing twice would be other pixels."""
     stored = found.side_px
     if size.side_px > stored or size.resize_px not in (0, stored):

@@ -195,7 +195,7 @@ def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]
 
 def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
     """With 200 classes, as the archives have it, or with all 1000, of which the 200 occur, as TFDS has it."""
-    sets = {}
+    sets: dict[str, EvaluationSet] = {}
     for name in imagenet_classes.SUBSETS:
         if place := getattr(cfg, name):
             found = image_files.open_place(place, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)

@@ -184,7 +184,7 @@ def read_index(path: pathlib.Path) -> dict[str, int]:
     for line, row in tables.rows(path, ("folder", "class")):
         name = _key(row["folder"])
         number = own.get(row["class"].strip(), tables.whole(row["class"]))
-        if number not in range(len(WNIDS)):
+        if number is None or number not in range(len(WNIDS)):
             raise ValueError(f"{path}, line {line}: class {row['class']!r} is neither a wnid of ImageNet-1k nor a number from 0 to 999")
         if found.get(name, number) != number:
             raise ValueError(f"{path}, line {line}: folder {name!r} is listed with two classes")

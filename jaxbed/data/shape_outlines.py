@@ -22,7 +22,7 @@ MARGIN = 0.92  # nominal radii between centre and border at least: the corners o
 SLOPE_FLOOR = 0.45  # of the nominal slope: where two sides meet the field has a ridge, and a quotient by its slope would explode
 
 
-def _box(u: Field, v: Field, left: Field, right: Field, bottom: Field, top: Field) -> Field:
+def _box(u: Field, v: Field, left: Field | float, right: Field | float, bottom: Field | float, top: Field | float) -> Field:
     """Field of an upright rectangle; its sides are numbers or [n, 1, 1]."""
     return np.maximum(np.abs(u - (left + right) / 2) - (right - left) / 2, np.abs(v - (bottom + top) / 2) - (top - bottom) / 2)
 

@@ -214,8 +214,8 @@ def _paint_textured(distance_px: np.ndarray, label: np.ndarray, bias: np.ndarray
     # Luminances are drawn as if the background were light (figure below it) and turned round for dark ones.
     ground = rng.uniform(0.85, 1.0, n)
     contrast = rng.uniform(*TEXTURE_CONTRAST, n)
-    near = rng.uniform(contrast, ground - GROUND_RANGE - FIGURE_GAP)
-    tones = np.stack([ground, ground - (STYLISED_RANGE if stylised else GROUND_RANGE), near, near - contrast])
+    figure_tone = np.asarray(rng.uniform(contrast, ground - GROUND_RANGE - FIGURE_GAP))
+    tones = np.stack([ground, ground - (STYLISED_RANGE if stylised else GROUND_RANGE), figure_tone, figure_tone - contrast])
     base, other, near, far = (_draw_colour(luminance, rng) for luminance in np.where(light, tones, 1 - tones))
 
     if stylised:

@@ -45,7 +45,7 @@ class Source:
     train: Split
     sets: dict[str, EvaluationSet]
     scale: Callable[[jax.Array], jax.Array]
-    facts: dict[str, object]
+    facts: dict[str, Any]
     bias_name: str = ""
     augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     parts: tuple[Part, ...] = ()  # of the training set, in its order, where batches hold fixed shares of them
@@ -141,9 +141,9 @@ def steps(rows: int, batch_size: int, parts: tuple[Part, ...] = ()) -> int:
 
 
 class Weighted(NamedTuple):
-    """The last `count` images of every batch, drawn by weight."""
+    """The last `draws` images of every batch, drawn by weight."""
 
-    count: int
+    draws: int
     cumulative: np.ndarray  # [S, N]: of each seed's weights, from the first image on; ends with 1
 
 
@@ -176,6 +176,6 @@ def order(
     if weighted is None:
         return np.broadcast_to(stacked, (len(seeds), *stacked.shape[1:]))
     for seed, own, cumulative in zip(seeds, stacked, weighted.cumulative, strict=True):
-        positions = rng.generator(int(seed), rng.SAMPLE, epoch).random((len(own), weighted.count))
-        own[:, batch_size - weighted.count :] = np.searchsorted(cumulative, positions, side="right")  # never one of weight 0
+        positions = rng.generator(int(seed), rng.SAMPLE, epoch).random((len(own), weighted.draws))
+        own[:, batch_size - weighted.draws :] = np.searchsorted(cumulative, positions, side="right")  # never one of weight 0
     return stacked

@@ -15,7 +15,7 @@ class Split(NamedTuple):
     image has none. An image is *aligned* where bias == label and *conflicting* where it has a bias and that bias differs.
     """
 
-    image: np.ndarray  # [n, H, W, C] uint8
+    image: np.ndarray | Images  # [n, H, W, C] uint8, in memory or read when they are asked for
     label: np.ndarray  # [n] int32
     bias: np.ndarray  # [n] int32
     name: np.ndarray  # [n] str, unique within the split

@@ -133,7 +133,8 @@ def batches(
 
     size = len(rows_of(first))
     groups = -(-size // GROUP)
-    lock, begun, free = threading.Lock(), {}, []
+    lock, begun = threading.Lock(), {}
+    free: list[bytearray] = []
 
     def room() -> tuple[np.ndarray, np.ndarray]:
         """A batch to be filled, in memory of an earlier one that nothing refers to any more: fresh memory is slow to write."""

@@ -15,7 +15,7 @@ import hashlib
 import json
 import pathlib
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -87,7 +87,8 @@ def evaluate(
             found = {epoch: epochs.identity(epoch) for epoch in trained}
             done |= {pair for pair in found.items() if pair not in done and all(answered(part, *pair) for part in parts)}
             left = [epoch for epoch, checkpoint in found.items() if (epoch, checkpoint) not in done]
-            loading, damaged = collections.deque(), []
+            loading: collections.deque[Future] = collections.deque()
+            damaged = []
             for place in range(0, len(left), together):
                 if interrupt.signal:
                     return interrupt.signal
@@ -165,7 +166,7 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
         (folder / name).mkdir(parents=True, exist_ok=True)
         frame = pd.DataFrame({"name": split.name, "label": split.label, "cue": split.bias})
         files.write(folder / name / "images.csv", tables.csv_text(frame))
-    content = {
+    content: dict[str, Any] = {
         "data": {"name": source.name, "cue": source.bias_name, **source.facts},
         "classes": list(source.class_names),
         "sets": {

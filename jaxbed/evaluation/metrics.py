@@ -36,12 +36,13 @@ from jaxbed.stats import names
 from jaxbed.stats.reading import delimited, numbers
 from jaxbed.system import files
 
+Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # values, correct answers and answers of each seed [S]
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
 
 
 def measure(
     response: np.ndarray, label: np.ndarray, bias: np.ndarray, bias_name: str, training_cells: Iterable[Sequence[int]] = ()
-) -> dict[str, tuple[np.ndarray, ...]]:
+) -> dict[str, Counts]:
     """{metric: (value [S], n_correct [S], n_total [S])} of answers [S, n] to n images; counts are NaN where a metric is no ratio.
 
     training_cells: (label, bias, images) of each cell of the training set.
@@ -76,9 +77,7 @@ def measure(
     return result
 
 
-def opportunity(
-    correct: np.ndarray, label: np.ndarray, aligned: np.ndarray, conflicting: np.ndarray
-) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def opportunity(correct: np.ndarray, label: np.ndarray, aligned: np.ndarray, conflicting: np.ndarray) -> dict[str, Counts]:
     """Equality of opportunity (Hardt et al., 2016) of answers [S, n], over the classes that have aligned and conflicting images."""
 
     def ratio(chosen: np.ndarray) -> np.ndarray:  # [S]

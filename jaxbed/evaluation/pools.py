@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.evaluation import decision_rules
 
+PyTree = Any
 STEPS = 4  # batches of a block of streamed images
 
 
@@ -35,8 +36,7 @@ def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[st
     pools = []
     for (_, decision, streamed), names in groups.items():
         sizes = [len(sets[name].split.label) for name in names]
-        images = [sets[name].split.image for name in names]
-        read = blocks(seeds, list(map(strict, images)) if streamed else images, batch_size)
+        read = blocks(seeds, [strict(sets[name].split.image) for name in names], batch_size)
         pools.append(Pool(names, sizes, read, seeds.over(_answers(predict, source, decision), shared=(2,)), streamed))
     return pools
 
@@ -44,10 +44,12 @@ def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[st
 def blocks(seeds: parallel.Seeds, images: list[np.ndarray | stream.Images], batch_size: int) -> Callable[[], Iterable[jax.Array]]:
     """All images of one shape in blocks [steps, B, H, W, C] uint8: read for each call where they are streamed, else on the devices."""
     batch = -(-min(batch_size, sum(map(len, images))) // seeds.columns) * seeds.columns  # a multiple of the devices that share it
-    if isinstance(images[0], stream.Images):
-        return functools.partial(_read, seeds, stream.join(images), batch)
-    steps = -(-sum(len(array) for array in images) // batch)
-    whole = np.resize(np.concatenate(images), (steps * batch, *images[0].shape[1:])).reshape(steps, batch, *images[0].shape[1:])
+    streamed = [each for each in images if isinstance(each, stream.Images)]
+    if streamed:
+        return functools.partial(_read, seeds, stream.join(streamed), batch)
+    arrays = [each for each in images if isinstance(each, np.ndarray)]
+    steps = -(-sum(len(array) for array in arrays) // batch)
+    whole = np.resize(np.concatenate(arrays), (steps * batch, *arrays[0].shape[1:])).reshape(steps, batch, *arrays[0].shape[1:])
     return functools.partial(list, [seeds.place(whole, None, "data")])
 
 
@@ -62,8 +64,8 @@ def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[
 def _answers(predict: Callable, source: Source, rule: str) -> Callable:
     decide = decision_rules.named(rule)
 
-    def answers(params, stats, images):  # one seed: images [steps, B, H, W, C] -> [steps, B] int32
-        def one(batch):
+    def answers(params: PyTree, stats: PyTree, images: jax.Array) -> jax.Array:  # one seed: [steps, B, H, W, C] -> [steps, B] int32
+        def one(batch: jax.Array) -> jax.Array:
             logits = predict(params, stats, source.scale(batch))
             return jnp.where(jnp.isfinite(logits).all(-1), decide(logits), -1)
 
@@ -72,6 +74,6 @@ def _answers(predict: Callable, source: Source, rule: str) -> Callable:
     return answers
 
 
-def strict(images: stream.Images) -> stream.Images:
+def strict(images: np.ndarray | stream.Images) -> np.ndarray | stream.Images:
     """No image may be answered for another."""
-    return dataclasses.replace(images, corrupt="fail")
+    return dataclasses.replace(images, corrupt="fail") if isinstance(images, stream.Images) else images

@@ -130,7 +130,7 @@ def _apply(cfg: Train, path: str, dataset: str) -> tuple[Train, str]:
     if not dataclasses.fields(method):  # ERM has no settings
         return cfg, ""
     kind = type(method)
-    of_ratio = TABLE.get(kind, {}).get((dataset, percent))
+    of_ratio = TABLE.get(kind, {}).get((dataset, percent)) if percent is not None else None
     found = of_ratio or TABLE.get(kind, {}).get(dataset, NONE)
     values = {f"{path}.{name}": value for name, value in found.values.items()} | optimizer(found, cfg.epochs)
     for field, value in values.items():
@@ -143,7 +143,7 @@ def _apply(cfg: Train, path: str, dataset: str) -> tuple[Train, str]:
 
 def optimizer(settings: Settings, epochs: int) -> dict[str, Any]:
     """Fields of the optimizer that differ from those of all methods on the data set."""
-    fields = {"optim.lr": settings.lr} if settings.lr else {}
+    fields: dict[str, Any] = {"optim.lr": settings.lr} if settings.lr else {}
     if settings.decay:
         milestones = tuple(share * epochs / 10 for share in (4, 6, 8))
         fields |= {"optim.schedule": "step", "optim.milestones_epochs": milestones, "optim.gamma": settings.decay}

@@ -42,7 +42,7 @@ def tell(name: str, reason: object) -> None:
 
 
 def _of_system(error: OSError) -> str:
-    if error.errno is None or error.filename is None:
+    if error.errno is None or error.filename is None or error.strerror is None:
         return str(error)
     cure = "; free space, and the same command goes on from here" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return f"{error.filename}: {error.strerror.lower()}{cure}"
@@ -75,7 +75,7 @@ def process(command: Callable[[], int]) -> NoReturn:
     try:
         code = of(command)
     except SystemExit as end:
-        code = end.code
+        code = end.code if isinstance(end.code, int) else 1
     if asked:  # at once: Python would wait for threads first
         sys.stdout.flush()
         os._exit(asked)

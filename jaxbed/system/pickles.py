@@ -51,15 +51,16 @@ def _check(file: io.BytesIO) -> None:
     for memorised values whose numbers take more memory than is plausible.
     """
     size = file.getbuffer().nbytes
-    depths: list[int | None] = []  # of the values on the stack; None: a mark
-    memo: dict[int, int | None] = {}
+    depths: list[Any] = []  # of the values on the stack, int; None: a mark
+    memo: dict[Any, Any] = {}
     for opcode, number, _ in pickletools.genops(file):
-        name, before, popped = opcode.name, opcode.stack_before, []
+        name, before = opcode.name, opcode.stack_before
+        popped: list[int] = []
         if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            place = len(memo) if name == "MEMOIZE" else number
-            if place > size:
-                raise Fault(f"it asks for memory for {place:,} values, and has {size:,} bytes")
-            memo[place] = depths[-1]
+            key = len(memo) if name == "MEMOIZE" else int(number or 0)
+            if key > size:
+                raise Fault(f"it asks for memory for {key:,} values, and has {size:,} bytes")
+            memo[key] = depths[-1]
             continue
         if name in ("GET", "BINGET", "LONG_BINGET"):
             depths.append(memo[number])

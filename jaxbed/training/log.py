@@ -151,7 +151,8 @@ class Record:
     def __init__(self, log: Log, cfg: config.Train, points: list[GridPoint], program: Program, step: int, progress: Callable[[int], None]):
         self.progress, self.sinks = progress, list[curves.Sink]()
         self._log, self._cfg, self._points, self._program = log, cfg, points, program
-        self._compiling, self._unreadable = True, set()
+        self._compiling = True
+        self._unreadable: set[str] = set()
         self._begin(step, time.monotonic())
 
     def _begin(self, step: int, now: float) -> None:
@@ -177,16 +178,16 @@ class Record:
         seed_steps [S]: where a dead seed stopped. accuracies() gives {name: [S]} of the validation images, which may take a moment.
         """
         steps, numbers = self._program.info.steps_per_epoch, self._program.seeds.numbers
-        sums, alive, died = jax.device_get((sums, alive, seed_steps))
+        totals, lives, died = jax.device_get((sums, alive, seed_steps))
         seconds, ended = time.monotonic() - self._started, time.monotonic()
         images = (step - self._step) * self._cfg.batch_size * len(numbers)
-        of_members = {**accuracies(), **{name: value / steps for name, value in sums.items()}}
-        metrics = {name: [float(v) if ok else None for v, ok in zip(value, alive, strict=True)] for name, value in of_members.items()}
+        of_members: dict[str, np.ndarray] = {**accuracies(), **{name: total / steps for name, total in totals.items()}}
+        metrics = {name: [float(v) if ok else None for v, ok in zip(value, lives, strict=True)] for name, value in of_members.items()}
         self._log.write(
             "epoch",
             epoch=step // steps,
             seeds=numbers.tolist(),
-            alive=alive.tolist(),
+            alive=lives.tolist(),
             metrics=metrics,
             seconds=seconds,
             compiles=self._compiling,  # the first epoch of a process
@@ -200,9 +201,9 @@ class Record:
         self._log._console.print(f"epoch {step // steps:3d}/{self._cfg.epochs}  {shown}  {images / seconds:,.0f} img/s{remaining}")
         for sink in self.sinks:
             sink.write(step // steps, metrics)
-        for i in np.flatnonzero(~alive & (died >= step - steps)):  # in this epoch
+        for i in np.flatnonzero(~lives & (died >= step - steps)):  # in this epoch
             self._log.write("diverged", seed=int(numbers[i]), step=int(died[i]))
-            self._log.say(f"{self.member(i)} became non-finite after step {died[i]}: frozen and marked; the others go on")
+            self._log.say(f"{self.member(int(i))} became non-finite after step {died[i]}: frozen and marked; the others go on")
         if self._program.images is not None:
             for name, reason in sorted(self._program.images.skipped.items()):
                 if name not in self._unreadable:
@@ -211,7 +212,7 @@ class Record:
                     self._log.say(f"image {name} cannot be read ({reason}) and is skipped: {len(self._unreadable)} so far")
         self._compiling = False
         self._begin(step, ended)
-        return alive
+        return lives
 
     def member(self, i: int) -> str:
         """What a member of the array is called: seed 3 of lr=0.1; network 3 of LfF: bias models."""

@@ -85,7 +85,7 @@ def _parse(entry: str, cfg: Train) -> tuple[str, list[Any]]:
     if part != "data":
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (getattr(holder, field), *values)):
             raise ValueError(f"grid {entry!r}: of optim and method, only numbers can vary in one array; run the others one by one")
-        if len(set(np.float32(values))) < len(values):
+        if len(np.unique(np.array(values, np.float32))) < len(values):
             raise ValueError(f"grid {entry!r}: two of these values are one number in 32 bits")
     for word in text.split(","):
         config.from_word(cfg, path, word, f"grid {entry!r}")
@@ -114,7 +114,7 @@ def hparams(points: list[GridPoint], known: set[str], seeds: int) -> dict[str, n
     strange = sorted(set(points[0].hparams) - known)
     if strange:
         raise ValueError(f"grid: {', '.join(strange)} is compiled into the step; in one array can vary {', '.join(sorted(known))}")
-    return {name: np.repeat(np.float32([v.hparams[name] for v in points]), seeds) for name in points[0].hparams}
+    return {name: np.repeat(np.array([point.hparams[name] for point in points], np.float32), seeds) for name in points[0].hparams}
 
 
 def seeds_of_point(cfg: Train, whole: parallel.Seeds) -> parallel.Seeds:

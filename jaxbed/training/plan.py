@@ -149,13 +149,14 @@ def _drawn(shape: jax.ShapeDtypeStruct, rng: np.random.Generator | None) -> np.n
 
 def output_shapes(stage: Stage, source: Source) -> dict[str, jax.ShapeDtypeStruct]:
     """{name: [networks, N, ...]}: the shapes of what a stage's networks of one seed give."""
-    rows, number = len(source.train.label), jax.ShapeDtypeStruct((1,), np.int32)
+    assert stage.outputs
+    give, rows, number = stage.outputs, len(source.train.label), jax.ShapeDtypeStruct((1,), np.int32)
     _, method = make_method(stage.cfg, source)
     image = jax.eval_shape(source.scale, jax.ShapeDtypeStruct((1, *source.train.image.shape[1:]), np.uint8))
     state = jax.eval_shape(method.init, jax.random.key(0), {"image": image, "label": number, "index": number})
 
     def one(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
-        return stage.outputs(method, params, stats, image, label)
+        return give(method, params, stats, image, label)
 
     given = jax.eval_shape(one, state.params, state.stats, image, number)
     return {name: jax.ShapeDtypeStruct((stage.networks, rows, *x.shape[1:]), x.dtype) for name, x in given.items()}

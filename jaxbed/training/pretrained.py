@@ -88,8 +88,8 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
             raise ValueError(f"init_from = {path}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: another net?")
         return traverse_util.unflatten_dict(filled)
 
-    state = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
-    if len(fresh) == len(jax.tree.leaves((state.params, state.stats))):
+    filled = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
+    if len(fresh) == len(jax.tree.leaves((filled.params, filled.stats))):
         raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a resnet.Config()")
     say(f"starting from {path}" + (f"; drawn anew: {', '.join(sorted(fresh))}" if fresh else ""))
-    return run.replace(state=state)
+    return run.replace(state=filled)

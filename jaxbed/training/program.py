@@ -23,8 +23,7 @@ PyTree = Any
 PIXELS_PER_CALL = 2**26  # of one seed: 256 steps at 28 px and batch 256, 5 at 224 px
 
 
-@flax.struct.dataclass
-class Run:
+class Run(flax.struct.PyTreeNode):
     """A run in progress, stacked over seeds. A seed whose numbers stop being finite keeps the state before that call of `advance`."""
 
     state: State
@@ -86,7 +85,8 @@ def steps_per_call(cfg: Train, source: Source) -> int:
 def find_pixel_range(source: Source) -> np.ndarray:
     """[2, C]: what the data set makes of a black and of a white pixel."""
     shape = source.train.image.shape[1:]
-    return np.asarray(source.scale(np.stack([np.zeros(shape, np.uint8), np.full(shape, 255, np.uint8)])), np.float32)[:, 0, 0]
+    images = jnp.stack([jnp.zeros(shape, jnp.uint8), jnp.full(shape, 255, jnp.uint8)])
+    return np.asarray(source.scale(images), np.float32)[:, 0, 0]
 
 
 def make_method(cfg: Train, source: Source) -> tuple[Info, Method]:
@@ -114,9 +114,9 @@ def hparams_of(cfg: Train, source: Source) -> set[str]:
 
 def weigh(cfg: Train, sampling: Sampling, points: list[GridPoint], columns: Mapping[str, np.ndarray], seeds: int) -> Weighted:
     """What a method draws by weight, for all members; `seeds` of each point. Raises ValueError for what cannot be drawn."""
-    count = sampling.count or cfg.batch_size
-    if count > cfg.batch_size:
-        raise ValueError(f"batch_size = {cfg.batch_size}: {cfg.name} draws {count} images of every batch by weight, so take more than that")
+    draws = sampling.draws or cfg.batch_size
+    if draws > cfg.batch_size:
+        raise ValueError(f"batch_size = {cfg.batch_size}: {cfg.name} draws {draws} images of every batch by weight, so take more than that")
     if cfg.shared_order or points[0].source.parts:
         other = "shared_order" if cfg.shared_order else f"shares of {points[0].source.name}"
         raise ValueError(f"{cfg.name} draws images by weight, and {other} would have no effect: set it off, or take another method")
@@ -129,7 +129,7 @@ def weigh(cfg: Train, sampling: Sampling, points: list[GridPoint], columns: Mapp
                 raise ValueError(f"{cfg.name}: the weights to draw images by must be finite, 0 or more, and not all 0")
             cumulative = np.cumsum(weights)
         cumulative_weights.append(cumulative / cumulative[-1])
-    return Weighted(count, np.stack(cumulative_weights))
+    return Weighted(draws, np.stack(cumulative_weights))
 
 
 class TrainingSets(NamedTuple):
@@ -157,7 +157,7 @@ def gather(cfg: Train, method: Method, points: list[GridPoint]) -> TrainingSets:
         columns |= {name: [rows[name] for rows in made] for name in made[0]}
     arrays = {name: np.concatenate(parts) if len(parts) > 1 else parts[0] for name, parts in columns.items()}
     numbers = [next(i for i, split in enumerate(splits) if split is point.source.train) for point in points]
-    return TrainingSets(arrays, images, np.int32(numbers) * np.int32(len(splits[0].label)))
+    return TrainingSets(arrays, images, np.array(numbers, np.int32) * np.int32(len(splits[0].label)))
 
 
 class Steps(NamedTuple):
@@ -188,7 +188,7 @@ def steps_of_seed(info: Info, method: Method, source: Source, images: Images | N
     def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array, columns: dict) -> Run:
         def one(carry: tuple, fed: tuple) -> tuple[tuple, None]:
             state, sums = carry
-            batch = load(arrays, columns, *fed, rng.key(seed, rng.LOAD, state.step))
+            batch = load(arrays, columns, fed[0], fed[1], rng.key(seed, rng.LOAD, state.step))
             state, metrics = method.step(state, batch, rng.key(seed, rng.STEP, state.step))
             return (state, {name: sums[name] + value for name, value in metrics.items()}), None
 
@@ -207,7 +207,7 @@ def steps_of_seed(info: Info, method: Method, source: Source, images: Images | N
 class Advance(NamedTuple):
     """The compiled K steps of all seeds, with the columns that their batches carry."""
 
-    compiled: Callable
+    compiled: parallel.ForAllSeeds
     columns: dict[str, jax.Array]  # {name: [S, N, ...]}
 
     def __call__(self, run: Run, arrays: dict, feed: Feed, numbers: jax.Array) -> Run:

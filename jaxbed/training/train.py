@@ -197,7 +197,7 @@ def feeds_from(cfg: config.Train, program: Program, step: int) -> Iterator[Feed]
     chunks = chunks_from(cfg, program, step)
     if program.images is None:
         return (Feed(program.seeds.place(rows, "seed", None, "data")) for rows in chunks)
-    return stream.ahead(_streamed(cfg, program, step, chunks))
+    return stream.ahead(_streamed(cfg, program, program.images, step, chunks))
 
 
 def chunks_from(cfg: config.Train, program: Program, step: int) -> Iterator[np.ndarray]:
@@ -215,8 +215,8 @@ def _joined(steps: list[np.ndarray]) -> np.ndarray:
     return steps[0] if len(steps) == 1 else np.concatenate(steps, axis=1)  # a copy of large images takes its time
 
 
-def _streamed(cfg: config.Train, program: Program, step: int, chunks: Iterator[np.ndarray]) -> Iterator[Feed]:
-    seeds, steps, images = program.seeds, program.info.steps_per_epoch, program.images
+def _streamed(cfg: config.Train, program: Program, images: stream.Images, step: int, chunks: Iterator[np.ndarray]) -> Iterator[Feed]:
+    seeds, steps = program.seeds, program.info.steps_per_epoch
     distinct = 1 if cfg.shared_order else seeds.size  # seeds with images of their own
     of_epoch = functools.lru_cache(2)(lambda epoch: order(cfg, program, epoch)[:distinct])
 

@@ -73,7 +73,8 @@ def side_by_side(commands: dict[str, list[str]], jobs: int, cwd: pathlib.Path | 
 
     Whatever ends this early asks those that run to stop and waits until they have saved their state; subprocess.run would kill them.
     """
-    waiting, running, environment = list(commands), {}, os.environ | {PARENT: str(os.getpid())}
+    waiting, environment = list(commands), os.environ | {PARENT: str(os.getpid())}
+    running: dict[str, tuple[subprocess.Popen, float]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -98,7 +99,7 @@ def _requeue(arguments: list[str]) -> Any:
     return submitit.helpers.DelayedSubmission(run, arguments)
 
 
-run.checkpoint = _requeue  # where submitit looks when a job's time is over, or another takes its place
+run.checkpoint = _requeue  # type: ignore[attr-defined]  # where submitit looks when a job's time is over, or another takes its place
 
 
 def check(folder: pathlib.Path, code: int) -> None:

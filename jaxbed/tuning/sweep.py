@@ -27,7 +27,7 @@ import math
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxbed.stats import tables
 from jaxbed.stats.reading import records
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jaxbed.config import Train
     from jaxbed.data.source import Source
 
-RULES = ("ac_score", "ac_smooth", "ac_lower", "avg_acc", "worst_group", "best_val")  # of those that select epochs, by validation
+RULES = tuple(rule.name for rule in rules.RULES if rule.criterion and not rule.cherry_picked)  # that select epochs by validation
 
 
 class Sweep(NamedTuple):
@@ -76,6 +76,7 @@ def run(argv: Sequence[str]) -> int:
 
     asked, words = parse(argv)
     given = command_line.parse([*words, *([f"--workdir={asked.workdir}"] if asked.workdir else [])])
+    assert given  # help was asked for and given before
     workdir = asked.workdir or given.workdir.with_name(f"{given.workdir.name}-sweep")
     stages = [grid.parse(texts, given.cfg) for texts in asked.grid]
     launcher = launch.choose(asked.launcher, asked.slurm, workdir / "submitit")
@@ -216,7 +217,7 @@ def judge(part: Part, number: int, settings: dict[pathlib.Path, grid.Setting], a
     """The best setting of a stage; prints how all did, and adds them to sweep.csv."""
     import pandas as pd
 
-    rows = [{"stage": number, "setting": grid.write(setting), **score(at, asked)} for at, setting in settings.items()]
+    rows: list[dict[str, Any]] = [{"stage": number, "setting": grid.write(setting), **score(at, asked)} for at, setting in settings.items()]
     finite = [row for row in rows if not row["non_finite"]]
     best = max(finite, key=lambda row: (row["mean"], row["aligned"]), default=None)  # the first of equal ones
     print(f"\nstage {number} in {part.folder}: validation {asked.criterion}, %, mean ± std of seeds")

@@ -23,16 +23,16 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
     settings         config.json
     notes            files that were not read
 
-    Raises FileNotFoundError or ValueError, with the cure, for a missing or damaged file, and for the folder above the variants of a run.
+    Raises FileNotFoundError or ValueError, with the cure, for a missing or damaged file, and for the folder above the grid points of a run.
     """
     from jaxbed.evaluation import metrics  # imported here: a CSV file of scores needs nothing of the training side
 
     sets_path = path / "responses" / "sets.json"
     config, about = _configuration(path / "config.json"), answers.read_sets(sets_path) if sets_path.is_file() else None
-    if about is None and config and config.get("sweep"):
-        variants = sorted(str(sets_path.parent.parent) for sets_path in path.glob("*/responses/sets.json"))
-        cure = f"pass the folders of its variants: {' '.join(variants)}" if variants else f"run: jaxbed eval {path}"
-        raise FileNotFoundError(f"{path} contains the variants of a sweep and no responses itself: {cure}")
+    if about is None and config and config.get("grid"):
+        points = sorted(str(sets_path.parent.parent) for sets_path in path.glob("*/responses/sets.json"))
+        cure = f"pass the folders of its grid points: {' '.join(points)}" if points else f"run: jaxbed eval {path}"
+        raise FileNotFoundError(f"{path} contains the grid points of a run and no responses itself: {cure}")
     frame = metrics.scores(path)
     config, about = config or {}, about or {}
     strays = metrics.strays(path) if about else []
@@ -113,7 +113,7 @@ def _configuration(path: Path) -> dict | None:
     if not path.is_file():
         return None
     cure = "restore the configuration that the run was started with"
-    content = files.read_object(path, cure)
+    content = settings.current(files.read_object(path, cure))
     if not content.get("name") or not isinstance(content["name"], str):
         raise ValueError(f"{path} is damaged ('name' is missing or not a text): {cure}")
     return content
