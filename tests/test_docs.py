@@ -1,7 +1,7 @@
 """The documentation is true: its commands are understood, the code of its pages on extending runs, its tables are those of the code."""
 
-import argparse
 import contextlib
+import functools
 import pathlib
 import re
 import runpy
@@ -71,7 +71,7 @@ def understand(words: list[str]) -> None:
         script = ROOT / (words[1] if words[0] == "python" else words[0])
         text = script.read_text()
         for word in words[2:]:
-            name, _, value = word.partition("=")
+            name = word.partition("=")[0]
             assert not name.startswith("--") or name in text or name.startswith("--config."), f"{script} has no option {name}"
             if name.startswith("--config."):
                 assert known(name.removeprefix("--config.")), word
@@ -91,13 +91,10 @@ def known(field: str) -> bool:
     return False
 
 
-def every(made: list[config.Train] = []) -> list[config.Train]:  # noqa: B006: kept between calls
-    if not made:
-        for path in sorted(command_line.SHIPPED.glob("*.py")):
-            if path.stem not in ("__init__", "efficientnet_lite0"):
-                made.append(command_line.load(path.stem))
-        made += [command_line.load(f"erm:{name}") for name in datasets.SETTINGS]
-    return made
+@functools.cache
+def every() -> list[config.Train]:
+    names = [path.stem for path in sorted(command_line.SHIPPED.glob("*.py")) if path.stem not in ("__init__", "efficientnet_lite0")]
+    return [command_line.load(name) for name in [*names, *(f"erm:{name}" for name in datasets.SETTINGS)]]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=id_of)
