@@ -17,7 +17,7 @@ models/                   networks, their layers, readers and converters of publ
 data/                     data sets, streams, augmentation
 training/                 the loop (train), compiled steps (program), checkpoints, stages that come before a run (plan, staged), pretrained
                           weights (initial), members of an array (variants), signals, lock, log, random keys
-evaluation/               answers of every epoch's checkpoint (evaluate), their files, decision rules, metrics
+evaluation/               answers of every epoch's checkpoint (evaluate), their files, decision rules, measures, tables of scores (metrics)
 tuning/                   grids of settings (sweep), and how separate runs are launched
 stats/                    from scores to what may be claimed; has an index of its own
 system/                   files, memory, caches, and how a process ends

@@ -139,7 +139,7 @@ def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, images):
     logits = jax.eval_shape(program.method.predict, one.params, one.stats, image)
     assert logits.shape == (BATCH, len(source.class_names)) and logits.dtype == np.float32
     for name, evaluation_set in source.sets.items():
-        assert jax.eval_shape(decision_rules.named(evaluation_set.decision), logits).shape == (BATCH,), name
+        assert jax.eval_shape(decision_rules.named(evaluation_set.decision).decide, logits).shape == (BATCH,), name
 
 
 @pytest.mark.parametrize("dataset", datasets.SETTINGS)

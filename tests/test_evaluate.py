@@ -70,7 +70,7 @@ def expected(cfg, source, workdir, epoch: int) -> dict[str, tuple[np.ndarray, np
     for name, (split, _, decision) in source.sets.items():
         logits = every(weights["params"], weights["stats"], split.image)  # [S, n, classes]
         best = np.sort(logits, -1)
-        result[name] = np.asarray(decision_rules.named(decision)(logits)), best[..., -1] - best[..., -2] > 1e-4
+        result[name] = np.asarray(decision_rules.named(decision).decide(logits)), best[..., -1] - best[..., -2] > 1e-4
     return result
 
 
@@ -298,7 +298,7 @@ def other_decision(asked):
 
 @pytest.fixture
 def least(monkeypatch):
-    monkeypatch.setitem(decision_rules.RULES, "least", lambda logits: jnp.argmin(logits, -1).astype(jnp.int32))
+    monkeypatch.setitem(decision_rules.RULES, "least", decision_rules.Rule(lambda logits: jnp.argmin(logits, -1).astype(jnp.int32)))
 
 
 CHANGES = [other_pixels, other_order, other_labels, other_cues, other_decision]

@@ -321,6 +321,6 @@ def test_decisions_among_200_ignore_all_other_classes():
     logits = np.random.default_rng(0).normal(size=(50, 1000))
     for name, classes in (("imagenet_a", decision_rules.IMAGENET_A), ("imagenet_r", decision_rules.IMAGENET_R)):
         expected = classes[logits[:, classes].argmax(1)]
-        np.testing.assert_array_equal(decision_rules.named(name)(jnp.asarray(logits)), expected)
+        np.testing.assert_array_equal(decision_rules.named(name).decide(jnp.asarray(logits)), expected)
         with pytest.raises(ValueError, match="a decision among 200 ImageNet classes needs all 1000 logits; the network has 16"):
-            decision_rules.named(name)(jnp.zeros((1, 16)))
+            decision_rules.named(name).decide(jnp.zeros((1, 16)))

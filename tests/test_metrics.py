@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.evaluation import decision_rules, metrics
-from jaxbed.evaluation.metrics import ac_score, measure, scores
+from jaxbed.evaluation import decision_rules, measures, metrics
+from jaxbed.evaluation.measures import Answers, harmonic_mean
+from jaxbed.evaluation.metrics import scores
 
 LABEL = np.array([0, 0, 0, 0, 1, 1, 1, 2])
 CUE = np.array([0, 0, 1, 2, 1, 0, 0, 2])
@@ -24,6 +25,10 @@ RESPONSE = np.array(
         [1, 1, 2, 1, 0, 2, 2, 0],  # never right, never the bias of a conflicting image
     ]
 )
+
+
+def measure(*given):
+    return measures.measure(Answers(*given))
 
 
 def numbers(response, label, bias, bias_name="texture") -> dict[str, list[tuple]]:
@@ -90,7 +95,7 @@ def test_worst_group_may_differ_between_seeds():
 
 @pytest.mark.parametrize(("aligned", "conflicting", "expected"), [(0.9, 0.5, 0.642857), (1, 0.27, 0.425197), (0.8, 0, 0), (0, 0, 0)])
 def test_ac_score_of_the_reference(aligned, conflicting, expected):
-    assert ac_score(np.array([aligned]), np.array([conflicting]))[0] == pytest.approx(expected, abs=1e-6)
+    assert harmonic_mean(np.array([aligned]), np.array([conflicting]))[0] == pytest.approx(expected, abs=1e-6)
     response = np.r_[np.arange(100) >= round(100 * aligned), np.arange(100) >= round(100 * conflicting)].astype(int)
     found = values([response], np.zeros(200, int), np.r_[np.zeros(100, int), np.full(100, 5)])
     assert found["ac_score"][0] == pytest.approx(expected, abs=1e-6)
@@ -200,7 +205,7 @@ def test_many_seeds_are_measured_as_each_alone():
 
 def write_run(workdir: pathlib.Path, epochs=(1, 2, 10)) -> pathlib.Path:
     """Two sets and two seeds (7 and 8); seed 8 diverges in epoch 2."""
-    (workdir / "responses").mkdir()
+    (workdir / "responses").mkdir(parents=True)
     (workdir / "config.json").write_text(json.dumps({"is": "jaxbed.config:Train", "name": "LfF"}))
     about = {
         "data": {"name": "shapes", "cue": "texture"},
@@ -337,6 +342,47 @@ def test_damaged_answers_are_named_with_the_cure(tmp_path, left_bytes):
         scores(tmp_path)
 
 
+OWN = '''
+import numpy as np
+
+from jaxbed.evaluation.measures import Answers, Counts, ratio
+
+
+def second_class(answers: Answers) -> Counts | None:
+    """Accuracy on the images of class 1."""
+    images = answers.label == 1
+    return ratio(answers.correct[:, images].sum(1), images.sum()) if images.any() else None
+
+
+def wrong_shape(answers):
+    return ratio(answers.correct, 1)
+
+
+NUMBER = 3
+'''
+
+
+def test_a_measure_of_ones_own_is_compared_by_its_name(tmp_path, monkeypatch, capsys):
+    from jaxbed.stats import main as statistics
+
+    (tmp_path / "own_measures.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(measures, "MEASURES", dict(measures.MEASURES))
+    workdir = write_run(tmp_path / "run")  # one seed of two dies
+    out = tmp_path / "out"
+    assert statistics.main([str(workdir), "--metric", "own_measures:second_class", "--missing", "drop", "--out", str(out)]) == 0
+    frame = scores(workdir).query("metric == 'own_measures:second_class'")
+    assert len(frame) and "own_measures:second_class" in (out / "stats.json").read_text()
+    for metric, message in (
+        ("own_measures:nothing", "own_measures has no function 'nothing'"),
+        ("own_measures:NUMBER", "own_measures has no function 'NUMBER'"),
+        ("no_such_module:x", "the module cannot be imported (No module named 'no_such_module'). If it lies in FOLDER: PYTHONPATH=FOLDER"),
+        ("own_measures:wrong_shape", "measure own_measures:wrong_shape gives [2, 3], [2, 3], [2, 3], and must give"),
+    ):
+        assert statistics.main([str(workdir), "--metric", metric]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_scores_do_not_import_jax(tmp_path):
     code = (
         "import sys; from jaxbed.evaluation import metrics; frame = metrics.scores(sys.argv[1]); assert len(frame) == 72, len(frame); "
@@ -382,7 +428,7 @@ def test_sixteen_groups_are_those_of_the_reference():
     ],
 )
 def test_rules_answer_the_vectors_of_the_reference(z, rule, expected):
-    decide = decision_rules.named(rule)
+    decide = decision_rules.named(rule).decide
     for function in (decide, jax.jit(decide)):
         answer = function(z[None])
         assert answer.shape == (1,) and answer.dtype == jnp.int32
@@ -394,7 +440,7 @@ def test_each_group_wins_where_its_members_stand_out(rule):
     z = np.zeros((16, 1000), np.float32)
     for row, members in zip(z, decision_rules.SIXTEEN.values(), strict=True):
         row[members] = 5
-    np.testing.assert_array_equal(decision_rules.named(rule)(jnp.array(z)), np.arange(16))
+    np.testing.assert_array_equal(decision_rules.named(rule).decide(jnp.array(z)), np.arange(16))
 
 
 @pytest.mark.parametrize("rule", decision_rules.RULES)
@@ -403,7 +449,7 @@ def test_a_batch_is_answered_as_each_image_alone(rule):
     for row, members in zip(z, decision_rules.SIXTEEN.values(), strict=False):
         row[members] += 6
     z = jnp.array(z.reshape(3, 5, 1000))
-    decide = jax.jit(decision_rules.named(rule))
+    decide = jax.jit(decision_rules.named(rule).decide)
     answers = decide(z)
     assert answers.shape == (3, 5) and answers.dtype == jnp.int32 and len(np.unique(answers)) > 3
     for i in range(3):
@@ -413,24 +459,24 @@ def test_a_batch_is_answered_as_each_image_alone(rule):
 
 def test_half_precision_logits_are_decided_in_single():
     z = logits(i404=1, i444=1, i671=1.0078125).astype(jnp.bfloat16)  # the mean of the bicycles rounds to 1 in half precision
-    assert NAMES[int(decision_rules.named("sixteen_mean_logit")(z))] == "bicycle"
+    assert NAMES[int(decision_rules.named("sixteen_mean_logit").decide(z))] == "bicycle"
 
 
 def test_many_middling_members_win_by_sum_alone():
     z = logits(i499=3, **{f"i{i}": 1 for i in decision_rules.SIXTEEN["dog"]})
-    found = {rule: NAMES[int(decision_rules.named(rule)(z))] for rule in decision_rules.RULES if rule.startswith("sixteen")}
+    found = {rule: NAMES[int(decision_rules.named(rule).decide(z))] for rule in decision_rules.RULES if rule.startswith("sixteen")}
     assert found == {**dict.fromkeys(found, "knife"), "sixteen_sum_prob": "dog"}
 
 
 def test_argmax_takes_the_first_of_equals():
-    assert decision_rules.named("argmax")(jnp.array([[1.0, 3, 3], [0, 0, 0]])).tolist() == [1, 0]
+    assert decision_rules.named("argmax").decide(jnp.array([[1.0, 3, 3], [0, 0, 0]])).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("classes", [16, 200, 999, 1001])
 @pytest.mark.parametrize("rule", [name for name in decision_rules.RULES if name.startswith("sixteen")])
 def test_sixteen_classes_need_the_thousand_logits(rule, classes):
     with pytest.raises(ValueError, match=f"needs the 1000 ImageNet logits, and the network has {classes}"):
-        decision_rules.named(rule)(jnp.zeros((2, classes)))
+        decision_rules.named(rule).decide(jnp.zeros((2, classes)))
 
 
 def test_an_unknown_rule_is_refused():

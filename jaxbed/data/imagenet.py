@@ -37,7 +37,6 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIXTEEN = tuple(decision_rules.SIXTEEN)
 CLASSES = 1000
 NONE = "none"
-SIXTEEN_RULES = tuple(rule for rule in decision_rules.RULES if rule.startswith("sixteen"))
 ZOOM_PX = 256  # BiasBed's resize of 224-px stimuli, before the centre is cut
 
 EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr")
@@ -113,8 +112,9 @@ class Config:
 
 def _check_values(cfg: Config) -> None:
     values.check(cfg, "data")
-    if cfg.decision not in SIXTEEN_RULES:
-        raise ValueError(f"data.decision = {cfg.decision!r} is not one of {', '.join(SIXTEEN_RULES)}")
+    known = [name for name, rule in decision_rules.RULES.items() if rule.classes == SIXTEEN]
+    if cfg.decision not in known:
+        raise ValueError(f"data.decision = {cfg.decision!r} is not one of {', '.join(known)}")
     if not all(cfg.more):
         raise ValueError(f"data.more = {cfg.more}: each must name a folder (or tfds:NAME:SPLIT)")
     trained = {_same(place) for place in (cfg.train, *cfg.more)}

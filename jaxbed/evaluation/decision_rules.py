@@ -7,6 +7,7 @@ does among all 1000. On edges and silhouettes the rule alone moves accuracy by u
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,23 +89,35 @@ def _members(classes: np.ndarray) -> Callable[[jax.Array], jax.Array]:
     return decide
 
 
+class Rule(NamedTuple):
+    """A decision rule. Written for one batch of one seed; it is compiled with the network."""
+
+    decide: Callable[[jax.Array], jax.Array]  # logits [B, classes] -> [B] int32
+    classes: tuple[str, ...] = ()  # names of what it answers; empty: the network's own
+
+
+NAMES = tuple(SIXTEEN)
+# A module that adds a row, and is imported by a configuration file, adds a rule; `jaxbed eval` takes it with --allow-module.
 RULES = {
-    "argmax": argmax,
-    "sixteen_mean_prob": _sixteen(jax.nn.softmax, jnp.mean),
-    "sixteen_mean_logit": _sixteen(lambda logits: logits, jnp.mean),
-    "sixteen_max_prob": _sixteen(jax.nn.softmax, jnp.max),
-    "sixteen_sum_prob": _sixteen(jax.nn.softmax, jnp.sum),
-    "imagenet_a": _members(IMAGENET_A),
-    "imagenet_r": _members(IMAGENET_R),
+    "argmax": Rule(argmax),
+    "sixteen_mean_prob": Rule(_sixteen(jax.nn.softmax, jnp.mean), NAMES),
+    "sixteen_mean_logit": Rule(_sixteen(lambda logits: logits, jnp.mean), NAMES),
+    "sixteen_max_prob": Rule(_sixteen(jax.nn.softmax, jnp.max), NAMES),
+    "sixteen_sum_prob": Rule(_sixteen(jax.nn.softmax, jnp.sum), NAMES),
+    "imagenet_a": Rule(_members(IMAGENET_A)),
+    "imagenet_r": Rule(_members(IMAGENET_R)),
 }
 
 
 def classes(rule: str) -> dict[str, list[str]]:
     """{"classes": names of what a rule answers}; {} where these are the network's classes."""
-    return {"classes": list(SIXTEEN)} if rule.startswith("sixteen") else {}
+    names = named(rule).classes
+    return {"classes": list(names)} if names else {}
 
 
-def named(rule: str) -> Callable[[jax.Array], jax.Array]:
+def named(rule: str) -> Rule:
+    """The rule of a name. Raises ValueError for an unknown one."""
     if rule not in RULES:
-        raise ValueError(f"decision {rule!r} is not one of {', '.join(RULES)}")
+        cure = "one of your own is there once its module is imported: in the configuration file, and by jaxbed eval --allow-module NAME"
+        raise ValueError(f"decision rule {rule!r} is not one of {', '.join(RULES)}; {cure}")
     return RULES[rule]

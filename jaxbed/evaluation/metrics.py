@@ -1,108 +1,20 @@
-"""From answers to numbers. Reads what `evaluate` wrote; knows neither JAX nor the network.
-
-Terms, for one seed and one set. An image is *aligned* where its bias votes for its label, *conflicting* where it votes for
-another class.
-
-accuracy        correct / all
-aligned         accuracy on the aligned images
-conflicting     accuracy on the conflicting images
-acc_diff        aligned - conflicting
-ac_score        2·aligned·conflicting / (aligned + conflicting); 0 where both are 0 (Lee et al., 2022)
-eo_pooled       conflicting / aligned: equality of opportunity of all classes together
-eo_macro        mean over classes of min(r, 1/r), r the same ratio within a class; 0 where only one of the two is 0, absent where a class
-                is never right
-eo_pos          r of class 1, where there are two classes
-worst_group     lowest accuracy of a non-empty (label, bias) cell, images without a bias apart; n_total is that cell's size
-group_mean      mean of the cells' accuracies
-adjusted        mean of the cells' accuracies, each weighted by its share of the training images (Sagawa et al., 2020, "average accuracy" of
-                Waterbirds); absent where a cell that was trained on has no image in the set
-cue_accuracy    answers equal to the bias / conflicting images
-shape_bias      answers equal to the label / answers equal to label or bias, on the conflicting images, pooled (Geirhos et al.,
-                2019); only where the bias is texture
-
-A metric whose images do not exist in a set is absent, never 0.
-"""
+"""From answers to tables of scores. Reads what `evaluate` wrote; knows neither JAX nor the network. What is measured: `measures`."""
 
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
+from jaxbed.evaluation import measures
 from jaxbed.evaluation.answers import ANSWERS, read_answers, read_sets
 from jaxbed.stats import names
 from jaxbed.stats.reading import delimited, numbers
 from jaxbed.system import files
 
-Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # values, correct answers and answers of each seed [S]
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
-
-
-def measure(
-    response: np.ndarray, label: np.ndarray, bias: np.ndarray, bias_name: str, training_cells: Iterable[Sequence[int]] = ()
-) -> dict[str, Counts]:
-    """{metric: (value [S], n_correct [S], n_total [S])} of answers [S, n] to n images; counts are NaN where a metric is no ratio.
-
-    training_cells: (label, bias, images) of each cell of the training set.
-    """
-    correct, to_bias = response == label, (response == bias) & (bias >= 0)
-    aligned, conflicting = bias == label, (bias >= 0) & (bias != label)
-    result = {"accuracy": _ratio(correct.sum(1), len(label))}
-    if not (bias >= 0).any():
-        return result
-    if aligned.any():
-        result["aligned"] = _ratio(correct[:, aligned].sum(1), aligned.sum())
-    if conflicting.any():
-        result["conflicting"] = _ratio(correct[:, conflicting].sum(1), conflicting.sum())
-        hits, cue_hits = correct[:, conflicting].sum(1), to_bias[:, conflicting].sum(1)
-        result["cue_accuracy"] = _ratio(cue_hits, conflicting.sum())
-        if bias_name == "texture":
-            result["shape_bias"] = _ratio(hits, hits + cue_hits)
-    if aligned.any() and conflicting.any():
-        a, c = result["aligned"][0], result["conflicting"][0]
-        result["acc_diff"] = _plain(a - c)
-        result["ac_score"] = _plain(ac_score(a, c))
-        result |= opportunity(correct, label, aligned, conflicting)
-    first, cell, sizes = np.unique(label * (bias.max() + 2) + bias + 1, return_index=True, return_inverse=True, return_counts=True)[1:]
-    hits = np.stack([np.bincount(cell, row, len(sizes)) for row in correct])  # [S, cells]
-    worst = (hits / sizes).argmin(1)
-    result["worst_group"] = _ratio(hits[np.arange(len(hits)), worst], sizes[worst])
-    result["group_mean"] = _plain((hits / sizes).mean(1))
-    trained = {(y, b): count for y, b, count in training_cells}
-    weight = np.array([trained.pop((y, b), 0) for y, b in zip(label[first], bias[first], strict=True)], float)
-    if weight.any() and not trained:
-        result["adjusted"] = _plain((hits / sizes) @ (weight / weight.sum()))
-    return result
-
-
-def opportunity(correct: np.ndarray, label: np.ndarray, aligned: np.ndarray, conflicting: np.ndarray) -> dict[str, Counts]:
-    """Equality of opportunity (Hardt et al., 2016) of answers [S, n], over the classes that have aligned and conflicting images."""
-
-    def ratio(chosen: np.ndarray) -> np.ndarray:  # [S]
-        a, c = (correct[:, chosen & group].mean(1) for group in (aligned, conflicting))
-        return np.divide(c, a, out=np.where(c > 0, np.inf, np.nan), where=a > 0)
-
-    classes = [y for y in np.unique(label) if (aligned & (label == y)).any() and (conflicting & (label == y)).any()]
-    each = np.stack([ratio(label == y) for y in classes]) if classes else np.full((1, len(correct)), np.nan)
-    with np.errstate(divide="ignore"):
-        folded = np.minimum(each, 1 / each)
-    found = {"eo_pooled": _plain(_finite(ratio(label >= 0)))}
-    found["eo_macro"] = _plain(folded.mean(0))
-    if label.max() == 1 and classes[-1:] == [1]:
-        found["eo_pos"] = _plain(_finite(each[-1]))
-    return found
-
-
-def _finite(value: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(value), value, np.nan)
-
-
-def ac_score(aligned: np.ndarray, conflicting: np.ndarray) -> np.ndarray:
-    """Harmonic mean of aligned and conflicting accuracy; 0 where both are 0."""
-    total = np.asarray(aligned, float) + conflicting
-    return np.divide(2 * np.asarray(aligned) * conflicting, total, out=np.zeros_like(total), where=total > 0)
 
 
 def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
@@ -123,9 +35,8 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
         for path in paths:
             response, seeds, alive = _answers(workdir, path, len(label), facts)
             status = np.where(alive, "ok", "diverged")
-            for metric, (value, n_correct, n_total) in measure(
-                response, label, bias, about["data"]["cue"], about.get("training_cells", ())
-            ).items():
+            given = measures.Answers(response, label, bias, about["data"]["cue"], about.get("training_cells", ()))
+            for metric, (value, n_correct, n_total) in measures.measure(given).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
                     ("run", "value", "n_correct", "n_total", "status", "dataset", "epoch", "metric", "role"),
@@ -265,14 +176,3 @@ def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")
     return response, seeds, alive
-
-
-def _ratio(correct: np.ndarray, total: np.ndarray | int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    total = np.broadcast_to(np.asarray(total, float), correct.shape)
-    value = np.divide(correct, total, out=np.full(correct.shape, np.nan), where=total > 0)
-    return value, correct.astype(float), total
-
-
-def _plain(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    nothing = np.full(value.shape, np.nan)
-    return value, nothing, nothing

@@ -62,7 +62,7 @@ def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[
 
 
 def _answers(predict: Callable, source: Source, rule: str) -> Callable:
-    decide = decision_rules.named(rule)
+    decide = decision_rules.named(rule).decide
 
     def answers(params: PyTree, stats: PyTree, images: jax.Array) -> jax.Array:  # one seed: [steps, B, H, W, C] -> [steps, B] int32
         def one(batch: jax.Array) -> jax.Array:

@@ -29,6 +29,10 @@ def run(argv: Sequence[str]) -> int:
     options.check(asked)
     if paths.out is not None:
         _check_output(paths.out, [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))])
+    if ":" in asked.metric:
+        from jaxbed.evaluation import measures  # imported here: a CSV file of scores needs nothing of the training side
+
+        measures.add(asked.metric)
     with progress.shown():
         given = inputs.read(paths)
         result = analysis.analyse(given.frame, asked, roles=given.roles, table=given.table, last=given.last)

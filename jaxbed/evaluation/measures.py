@@ -1,0 +1,230 @@
+"""Measures: from the answers of all seeds to one set of images to numbers. Knows neither JAX nor files.
+
+An image is *aligned* where its bias votes for its label, *conflicting* where it votes for another class. A measure is one function of
+`Answers` in the table MEASURES, by the name that it has in every table:
+
+accuracy        correct / all
+aligned         accuracy on the aligned images
+conflicting     accuracy on the conflicting images
+cue_accuracy    answers equal to the bias / conflicting images
+shape_bias      answers equal to the label / answers equal to label or bias, on the conflicting images, pooled (Geirhos et al., 2019);
+                only where the bias is texture
+acc_diff        aligned - conflicting
+ac_score        2·aligned·conflicting / (aligned + conflicting); 0 where both are 0 (Lee et al., 2022)
+eo_pooled       conflicting / aligned: equality of opportunity (Hardt et al., 2016) of all classes together
+eo_macro        mean over classes of min(r, 1/r), r the same ratio within a class; 0 where only one of the two is 0, absent where a class
+                is never right
+eo_pos          r of class 1, where there are two classes
+worst_group     lowest accuracy of a non-empty (label, bias) cell, images without a bias apart; n_total is that cell's size
+group_mean      mean of the cells' accuracies
+adjusted        mean of the cells' accuracies, each weighted by its share of the training images (Sagawa et al., 2020, "average accuracy" of
+                Waterbirds); absent where a cell that was trained on has no image in the set
+
+A measure whose images do not exist in a set is absent, never 0.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Counts(NamedTuple):
+    """A measure of each seed, [S] each."""
+
+    value: np.ndarray  # NaN: absent
+    n_correct: np.ndarray  # NaN where the value is no ratio of counts
+    n_total: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """What all seeds answered to the images of one set, and what is known of these."""
+
+    response: np.ndarray  # [S, n]: the class answered, -1 for none
+    label: np.ndarray  # [n]
+    bias: np.ndarray  # [n]: the class that another attribute votes for, -1 where unknown
+    bias_name: str = ""  # what that attribute is: "texture"
+    training_cells: Sequence[Sequence[int]] = ()  # (label, bias, images) of each cell of the training set
+
+    @cached_property
+    def correct(self) -> np.ndarray:  # [S, n] bool
+        return self.response == self.label
+
+    @cached_property
+    def aligned(self) -> np.ndarray:  # [n] bool
+        return self.bias == self.label
+
+    @cached_property
+    def conflicting(self) -> np.ndarray:  # [n] bool
+        return (self.bias >= 0) & ~self.aligned
+
+    @cached_property
+    def to_bias(self) -> np.ndarray:  # [S]: answers equal to the bias of conflicting images
+        return (self.response == self.bias)[:, self.conflicting].sum(1)
+
+    @cached_property
+    def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(correct answers [S, cells], images [cells], row of an image of each [cells]) of the (label, bias) cells that have images."""
+        number = self.label * (self.bias.max() + 2) + self.bias + 1
+        first, cell, sizes = np.unique(number, return_index=True, return_inverse=True, return_counts=True)[1:]
+        return np.stack([np.bincount(cell, row, len(sizes)) for row in self.correct]), sizes, first
+
+
+Measure = Callable[[Answers], Counts | None]  # None: absent for all seeds
+
+
+def ratio(n_correct: np.ndarray, n_total: np.ndarray | int) -> Counts:
+    """A ratio of counts, NaN where n_total is 0."""
+    total = np.broadcast_to(np.asarray(n_total, float), n_correct.shape)
+    return Counts(np.divide(n_correct, total, out=np.full(n_correct.shape, np.nan), where=total > 0), n_correct.astype(float), total)
+
+
+def plain(value: np.ndarray) -> Counts:
+    """A number that is no ratio of counts."""
+    none = np.full(value.shape, np.nan)
+    return Counts(value, none, none)
+
+
+def accuracy(answers: Answers) -> Counts:
+    return ratio(answers.correct.sum(1), len(answers.label))
+
+
+def aligned(answers: Answers) -> Counts | None:
+    images = answers.aligned
+    return ratio(answers.correct[:, images].sum(1), images.sum()) if images.any() else None
+
+
+def conflicting(answers: Answers) -> Counts | None:
+    images = answers.conflicting
+    return ratio(answers.correct[:, images].sum(1), images.sum()) if images.any() else None
+
+
+def cue_accuracy(answers: Answers) -> Counts | None:
+    images = answers.conflicting
+    return ratio(answers.to_bias, images.sum()) if images.any() else None
+
+
+def shape_bias(answers: Answers) -> Counts | None:
+    if answers.bias_name != "texture" or (to_shape := conflicting(answers)) is None:
+        return None
+    hits = to_shape.n_correct.astype(int)
+    return ratio(hits, hits + answers.to_bias)
+
+
+def acc_diff(answers: Answers) -> Counts | None:
+    one, other = aligned(answers), conflicting(answers)
+    return plain(one.value - other.value) if one and other else None
+
+
+def ac_score(answers: Answers) -> Counts | None:
+    one, other = aligned(answers), conflicting(answers)
+    return plain(harmonic_mean(one.value, other.value)) if one and other else None
+
+
+def harmonic_mean(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """2ab / (a + b); 0 where both are 0."""
+    total = np.asarray(one, float) + other
+    return np.divide(2 * np.asarray(one) * other, total, out=np.zeros_like(total), where=total > 0)
+
+
+def _opportunity(answers: Answers, images: np.ndarray) -> np.ndarray:
+    """Accuracy on the conflicting of some images over that on the aligned ones, [S]."""
+    a, c = (answers.correct[:, images & group].mean(1) for group in (answers.aligned, answers.conflicting))
+    return np.divide(c, a, out=np.where(c > 0, np.inf, np.nan), where=a > 0)
+
+
+def _opportunities(answers: Answers) -> dict[int, np.ndarray]:
+    """{class: the same of its images}, of the classes that have aligned and conflicting ones."""
+    of_class = {int(y): answers.label == y for y in np.unique(answers.label)}
+    both = {y: images for y, images in of_class.items() if (answers.aligned & images).any() and (answers.conflicting & images).any()}
+    return {y: _opportunity(answers, images) for y, images in both.items()}
+
+
+def _finite(value: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(value), value, np.nan)
+
+
+def eo_pooled(answers: Answers) -> Counts | None:
+    if not (answers.aligned.any() and answers.conflicting.any()):
+        return None
+    return plain(_finite(_opportunity(answers, answers.label >= 0)))
+
+
+def eo_macro(answers: Answers) -> Counts | None:
+    if not (answers.aligned.any() and answers.conflicting.any()):
+        return None
+    ratios = list(_opportunities(answers).values())
+    each = np.stack(ratios) if ratios else np.full((1, len(answers.correct)), np.nan)
+    with np.errstate(divide="ignore"):
+        return plain(np.minimum(each, 1 / each).mean(0))
+
+
+def eo_pos(answers: Answers) -> Counts | None:
+    ratios = _opportunities(answers)
+    return plain(_finite(ratios[1])) if answers.label.max() == 1 and 1 in ratios else None
+
+
+def worst_group(answers: Answers) -> Counts:
+    hits, sizes, _ = answers.cells
+    worst = (hits / sizes).argmin(1)
+    return ratio(hits[np.arange(len(hits)), worst], sizes[worst])
+
+
+def group_mean(answers: Answers) -> Counts:
+    hits, sizes, _ = answers.cells
+    return plain((hits / sizes).mean(1))
+
+
+def adjusted(answers: Answers) -> Counts | None:
+    hits, sizes, first = answers.cells
+    trained = {(y, b): count for y, b, count in answers.training_cells}
+    cells = zip(answers.label[first], answers.bias[first], strict=True)
+    weight = np.array([trained.pop((y, b), 0) for y, b in cells], float)
+    return plain((hits / sizes) @ (weight / weight.sum())) if weight.any() and not trained else None
+
+
+MEASURES: dict[str, Measure] = {
+    "accuracy": accuracy,
+    "aligned": aligned,
+    "conflicting": conflicting,
+    "cue_accuracy": cue_accuracy,
+    "shape_bias": shape_bias,
+    "acc_diff": acc_diff,
+    "ac_score": ac_score,
+    "eo_pooled": eo_pooled,
+    "eo_macro": eo_macro,
+    "eo_pos": eo_pos,
+    "worst_group": worst_group,
+    "group_mean": group_mean,
+    "adjusted": adjusted,
+}
+WITHOUT_BIAS = ("accuracy",)  # of jaxbed's own, what is asked of a set whose images have no bias
+
+
+def measure(answers: Answers) -> dict[str, Counts]:
+    """All measures that exist for a set, by name."""
+    biased = (answers.bias >= 0).any()
+    own = {name: function for name, function in MEASURES.items() if biased or name in WITHOUT_BIAS or ":" in name}
+    values = {name: function(answers) for name, function in own.items()}
+    size = (len(answers.response),)
+    for name, value in values.items():
+        if value is not None and [np.shape(array) for array in value] != [size] * 3:
+            shapes = ", ".join(str(list(np.shape(array))) for array in value)
+            raise ValueError(f"measure {name} gives {shapes}, and must give three arrays of {list(size)}: one number for each seed")
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def add(name: str) -> None:
+    """Adds the measure `package.module:function` to the table, under that name. The module is imported. Raises ValueError without one."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except ImportError as error:
+        raise ValueError(f"measure {name}: the module cannot be imported ({error}). If it lies in FOLDER: PYTHONPATH=FOLDER") from error
+    if not callable(found):
+        raise ValueError(f"measure {name}: {module} has no function {function!r}; it takes an Answers and returns a Counts or None")
+    MEASURES[name] = found
