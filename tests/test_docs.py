@@ -12,7 +12,7 @@ import pytest
 from commands import ROOT
 
 from jaxbed import cli, command_line, config, main
-from jaxbed.evaluation import decision_rules
+from jaxbed.evaluation import decision_rules, measures
 from jaxbed.presets import datasets, published
 from jaxbed.stats import main as statistics
 from jaxbed.stats import new_datasets, options
@@ -114,6 +114,7 @@ def test_code_on_extending_runs(page, tmp_path, monkeypatch, capsys):
     for module, name in ((rules, "RULES"), (pairwise, "TESTS"), (pairwise, "EFFECTS"), (new_datasets, "OVERALL")):
         monkeypatch.setattr(module, name, getattr(module, name))  # the page may set another one
     monkeypatch.setattr(decision_rules, "RULES", dict(decision_rules.RULES))
+    monkeypatch.setattr(measures, "MEASURES", dict(measures.MEASURES))
     before = set(sys.modules)
     try:
         for words in commands(text):
@@ -161,6 +162,12 @@ def test_selection_rules_and_options_of_the_statistics_are_listed():
         assert f"`{rule.text}`" in text, rule.text
     flags = {flag for action in options._parser()._actions for flag in action.option_strings}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= flags
+
+
+def test_measures_and_decision_rules_are_listed():
+    measured, sets = ((ROOT / "docs" / name).read_text() for name in ("measures.md", "datasets.md"))
+    assert [name for name in measures.MEASURES if f"`{name}`" not in measured] == []
+    assert [name for name in decision_rules.RULES if name.startswith("sixteen") and f"`{name}`" not in sets.replace("=six", "`six")] == []
 
 
 def test_messages_that_troubleshooting_explains_are_in_the_code():
