@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.util
 import pathlib
 import re
 import runpy
@@ -11,6 +12,7 @@ import sys
 import pytest
 from commands import ROOT
 
+import jaxbed
 from jaxbed import cli, command_line, config, main
 from jaxbed.evaluation import decision_rules, measures
 from jaxbed.presets import datasets, published
@@ -26,7 +28,7 @@ BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE |
 TRAIN, STATS, EVAL, SWEEP = ("python", "-m", "jaxbed.main"), ("jaxbed", "stats"), ("jaxbed", "eval"), ("jaxbed", "sweep")
 
 
-def commands(text: str, names: dict[str, str] | None = None) -> list[list[str]]:
+def commands(text: str) -> list[list[str]]:
     """The words of every command in the bash blocks of a page, without assignments before it and loops around it."""
     found = []
     for language, _, code in BLOCK.findall(text):
@@ -35,7 +37,7 @@ def commands(text: str, names: dict[str, str] | None = None) -> list[list[str]]:
                 words = shlex.split(part, comments=True)
                 while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                     del words[0]
-                found += [[(names or {}).get(word, word) for word in words]] if words else []
+                found += [words] if words else []
     return found
 
 
@@ -75,10 +77,13 @@ def understand(words: list[str]) -> None:
             assert not name.startswith("--") or name in text or name.startswith("--config."), f"{script} has no option {name}"
             if name.startswith("--config."):
                 assert known(name.removeprefix("--config.")), word
+    elif words[:2] == ["python", "-m"]:
+        assert importlib.util.find_spec(words[2]), words[2]
     else:
         assert words[0] in OTHERS, f"what is {shlex.join(words)}?"
 
 
+FASTER = ("--config.mesh.seed=1", "--config.mesh.data=1", "--config.eval.while_training=False")  # less to compile
 OTHERS = ("pip", "for", "done", "python", "mkdocs", ".venv/bin/python", ".venv/bin/mkdocs", ".venv/bin/pip", ".venv/bin/pre-commit")
 
 
@@ -128,7 +133,7 @@ def test_code_on_extending_runs(page, tmp_path, monkeypatch, capsys):
 def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit code of a command, in this process."""
     if tuple(words[:3]) == TRAIN:
-        return main.main([*words[3:], "--config.mesh.seed=1", "--config.mesh.data=1"])  # compiles faster
+        return main.main([*words[3:], *FASTER])
     if tuple(words[:2]) == STATS:
         return statistics.main(words[2:])
     if tuple(words[:2]) == EVAL:
@@ -175,6 +180,10 @@ def test_messages_that_troubleshooting_explains_are_in_the_code():
     for row in re.findall(r"^\| (`.*?`) \|", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE):
         for message in re.findall(r"`([^`]+)`", row):
             assert message in sources, message
+
+
+def test_the_citation_names_this_version():
+    assert f"\nversion: {jaxbed.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_readme_is_one_page():
