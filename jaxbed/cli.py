@@ -39,7 +39,7 @@ def main() -> int:
         print(USAGE)
         return 0
     if command:
-        ending.tell("jaxbed", f"{command!r} is no command; there are train, eval, sweep and stats, see jaxbed --help")
+        ending.tell("jaxbed", f"{command!r} is not a command; there are train, eval, sweep and stats, see jaxbed --help")
     else:
         print(USAGE, file=sys.stderr)
     return 2
@@ -54,8 +54,8 @@ def _evaluate(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="jaxbed eval", description="Evaluate the epochs of a run that have no answers yet.")
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--watch", action="store_true", help="wait for further epochs until the last is done")
-    own = "module of your own that the run's classes are from; it is imported, and found on the Python path. May be repeated"
-    parser.add_argument("--allow-module", action="append", default=[], metavar="NAME", help=own)
+    allowed = "module of your own that the run's classes are from; it is imported, and found on the Python path. May be repeated"
+    parser.add_argument("--allow-module", action="append", default=[], metavar="NAME", help=allowed)
     arguments = parser.parse_args(argv)
     from jaxbed import config, parallel
     from jaxbed.evaluation import evaluate
@@ -66,8 +66,8 @@ def _evaluate(argv: list[str]) -> int:
     cfg = config.load(arguments.workdir, arguments.allow_module)
     parallel.use_cores(cfg.seeds, cfg.mesh)
     _, last, points, workdir = plan.job(cfg, arguments.workdir)
-    here, columns = dataclasses.replace(last, mesh=parallel.fitting(last.mesh)), plan.example_columns(cfg, points[0].source)
-    status = evaluate.evaluate(here, points, workdir, Log(workdir), arguments.watch, columns)
+    fitted, columns = dataclasses.replace(last, mesh=parallel.fitting(last.mesh)), plan.example_columns(cfg, points[0].source)
+    status = evaluate.evaluate(fitted, points, workdir, Log(workdir), arguments.watch, columns)
     return 128 + status if status else 0
 
 

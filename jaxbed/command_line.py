@@ -75,7 +75,7 @@ def parse(words: Sequence[str]) -> Asked | None:
 
 def _pairs(words: list[str]) -> list[tuple[str, str]]:
     """(name, value) of --name=value or --name value."""
-    found, rest = [], iter(words)
+    pairs, rest = [], iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
         if not re.fullmatch(r"--config(\.\w+)*|--workdir", name):
@@ -87,8 +87,8 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
             if following is None:
                 raise ValueError(f"{word} lacks its value: write {word}=VALUE")
             value = following
-        found.append((name, value))
-    return found
+        pairs.append((name, value))
+    return pairs
 
 
 def load(source: str) -> Train:
@@ -139,8 +139,8 @@ def _file(source: str) -> tuple[pathlib.Path, str, str]:
 def _module_name(path: pathlib.Path) -> str:
     """The file's own, under which `jaxbed eval` can find classes of it again, unless another module has that name."""
     known = sys.modules[path.stem].__spec__ if path.stem in sys.modules else importlib.util.find_spec(path.stem)
-    own = known is None or (known.origin and pathlib.Path(known.origin).resolve() == path.resolve())
-    return path.stem if own else f"{path.stem}_config"
+    unique = known is None or (known.origin and pathlib.Path(known.origin).resolve() == path.resolve())
+    return path.stem if unique else f"{path.stem}_config"
 
 
 def _near(path: pathlib.Path) -> str:

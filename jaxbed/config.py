@@ -158,7 +158,7 @@ def from_dict(tree: Any) -> Any:
         raise ValueError(f'not a saved config: no "is" among {sorted(tree)}')
     kind = _class(tree)
     if kind is None:
-        raise ValueError(f"{names.cut(tree['is'])} is no dataclass of this version of the code")
+        raise ValueError(f"{names.cut(tree['is'])} is not a dataclass of this version of the code")
     given = {key: from_dict(value) for key, value in tree.items() if key != "is"}
     unknown = sorted(set(given) - {f.name for f in dataclasses.fields(kind)})
     if unknown:
@@ -180,12 +180,12 @@ def _class(tree: dict) -> type | None:
 
 def _module(name: Any) -> str:
     """The module of a class MODULE:NAME; empty for what names none."""
-    module, _, own = str(name).partition(":")
-    return module if own and all(part.isidentifier() for part in module.split(".")) else ""
+    module, _, kind = str(name).partition(":")
+    return module if kind and all(part.isidentifier() for part in module.split(".")) else ""
 
 
 def saved(cfg: Train) -> dict:
-    """What config.json holds: the configuration, and the fields that MAY_CHANGE, so that it tells so without its classes."""
+    """The content of config.json: the configuration, and the fields that MAY_CHANGE, for readers without its classes."""
     return {**to_dict(cfg), MAY_CHANGE: _may_change(cfg)}
 
 
@@ -193,8 +193,8 @@ def _may_change(cfg: Any, path: str = "") -> list[str]:
     """Dotted names of the fields that the dataclasses of a configuration name in MAY_CHANGE."""
     if not dataclasses.is_dataclass(cfg):
         return []
-    own = [f"{path}{name}" for name in getattr(cfg, "MAY_CHANGE", ())]
-    return own + [name for f in dataclasses.fields(cfg) for name in _may_change(getattr(cfg, f.name), f"{path}{f.name}.")]
+    listed = [f"{path}{name}" for name in getattr(cfg, "MAY_CHANGE", ())]
+    return listed + [name for f in dataclasses.fields(cfg) for name in _may_change(getattr(cfg, f.name), f"{path}{f.name}.")]
 
 
 def save(cfg: Train, path: pathlib.Path) -> None:
@@ -207,16 +207,16 @@ def claim(cfg: Train, workdir: pathlib.Path) -> None:
     check(cfg)
     path = workdir / "config.json"
     if path.is_file():
-        here = json.loads(json.dumps(saved(cfg)))
-        there = _completed(read(path), cfg)
-        if there == here:
+        given = json.loads(json.dumps(saved(cfg)))
+        kept = _completed(read(path), cfg)
+        if kept == given:
             return
-        found = differences(there, here, free(there, here))
-        if found and (workdir / "checkpoints").is_dir():
+        differing = differences(kept, given, free(kept, given))
+        if differing and (workdir / "checkpoints").is_dir():
             cure = "Take another --workdir, or delete it"
-            if [line.partition(":")[0] for line in found] == ["epochs"]:
+            if [line.partition(":")[0] for line in differing] == ["epochs"]:
                 cure += f". To train on from its last epoch, with a new optimizer: --config.init_from={workdir} --workdir=ANOTHER"
-            raise ValueError(f"{workdir} holds a run with other settings (there / now): {'; '.join(found)}. {cure}")
+            raise ValueError(f"{workdir} holds a run with other settings (there / now): {'; '.join(differing)}. {cure}")
     workdir.mkdir(parents=True, exist_ok=True)
     save(cfg, path)
 
@@ -287,5 +287,5 @@ def _is_within(module: str, others: Collection[str]) -> bool:
 def read(path: pathlib.Path) -> dict:
     """A saved configuration as nested dictionaries. Raises FileNotFoundError or ValueError where there is none."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {path.parent} is no workdir of a run (python -m jaxbed.main makes one)")
+        raise FileNotFoundError(f"{path} is missing: {path.parent} is not the workdir of a run (python -m jaxbed.main makes one)")
     return current(files.read_object(path, CURE))

@@ -28,7 +28,7 @@ def main(words: list[str]) -> int:
 
 
 def run(cfg: "Train", workdir: "pathlib.Path") -> int:
-    """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then goes on), or 2."""
+    """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then resumes), or 2."""
     from jaxbed import config, parallel
     from jaxbed.evaluation import evaluate, metrics
     from jaxbed.training import curves, lock, plan, staged
@@ -52,7 +52,7 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
         columns = plan.example_columns(cfg, points[0].source)
         status = staged.run(cfg, planned, log) or evaluate.evaluate(last, points, workdir, log, columns=columns)
     if status:
-        log.say(f"stopped by signal {status}; the same command goes on from here")
+        log.say(f"stopped by signal {status}; run the same command again to resume")
         return 128 + status
     if all(split.role == "val" for split in evaluate.chosen(last, points[0].source).values()):
         for point in points:

@@ -119,8 +119,8 @@ class Seeds:
     def abstract(self, function: Callable, *args: PyTree) -> PyTree:
         """Shapes of `function(*args)`, one seed's, stacked over seeds, with the placement they will have."""
         shapes = jax.eval_shape(function, *args)
-        place = self.sharding("seed")
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype, sharding=place), shapes)
+        sharding = self.sharding("seed")
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype, sharding=sharding), shapes)
 
 
 class ForAllSeeds:

@@ -24,8 +24,8 @@ def differences(one: Any, other: Any, but: Collection[str] = (), path: str = "")
     """Where two configurations differ, as "optim.lr: 0.1 / 0.2". `but`: dotted names that are not compared."""
     if isinstance(one, dict) and isinstance(other, dict):
         fields = {key: f"{path}.{key}".lstrip(".") for key in {**one, **other}}
-        found = [differences(one.get(key), other.get(key), but, field) for key, field in fields.items() if field not in but]
-        return [line for lines in found for line in lines]
+        lists = [differences(one.get(key), other.get(key), but, field) for key, field in fields.items() if field not in but]
+        return [line for lines in lists for line in lines]
     return [] if one == other else [f"{path}: {_cut(one)} / {_cut(other)}"]
 
 
@@ -46,5 +46,5 @@ def _may_change(tree: dict) -> list[str]:
 
 def _before(tree: dict) -> list[str]:
     data = tree.get("data")
-    own = isinstance(data, dict) and str(data.get("is")).startswith("jaxbed.data.")
-    return [*BEFORE, *(f"{path}.{name}" for path in ("data", "data.of") for name in BEFORE_OF_DATA if own)]
+    of_jaxbed = isinstance(data, dict) and str(data.get("is")).startswith("jaxbed.data.")
+    return [*BEFORE, *(f"{path}.{name}" for path in ("data", "data.of") for name in BEFORE_OF_DATA if of_jaxbed)]

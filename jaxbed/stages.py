@@ -1,4 +1,4 @@
-"""Methods that train in several stages: networks that come first, fine-tuning, phases.
+"""Methods that train in several stages: first-stage networks, fine-tuning, phases.
 
 The Config of such a method has a function
 

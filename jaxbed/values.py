@@ -1,4 +1,4 @@
-"""What the fields of a configuration can hold, said by their types: whole numbers, numbers of a range, words out of a list.
+"""What the fields of a configuration can hold, declared by their types: whole numbers, numbers of a range, words out of a list.
 
     class Config:
         p: Share = 0.5                          a number from 0 to 1
@@ -7,7 +7,7 @@
         stages: tuple[Stage, ...] = (1, 2)
 
 `check` looks at a whole configuration, `from_word` makes a value of a word of the command line. A type that says nothing more (float, Any)
-is no error: then a number need only be finite.
+is not an error: then a number need only be finite.
 """
 
 import ast
@@ -89,8 +89,8 @@ def fields(cfg: Any, path: str = "") -> Iterator[tuple[str, Any, Any, Any]]:
 def hints(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields."""
     try:
-        found = typing.get_type_hints(kind, include_extras=True)
-        return {name: Any if getattr(hint, "_is_protocol", False) else hint for name, hint in found.items()}  # for a type checker alone
+        of_fields = typing.get_type_hints(kind, include_extras=True)
+        return {name: Any if getattr(hint, "_is_protocol", False) else hint for name, hint in of_fields.items()}  # for a type checker alone
     except NameError:  # a class of a user that names types which are there for a type checker alone
         return {}
 
@@ -177,8 +177,10 @@ def _parsed(word: str, hint: Any) -> Any:
 def _entries(word: str, inner: Any) -> list[str]:
     """The entries of a tuple: (1, 2) or [1, 2] or 1,2; a word without brackets or quotes is one entry where entries are text."""
     if word[:1] in ("(", "[", "'", '"'):
-        found = ast.literal_eval(word)
-        return [entry if isinstance(entry, str) else repr(entry) for entry in (found if isinstance(found, tuple | list) else (found,))]
+        entries = ast.literal_eval(word)
+        return [
+            entry if isinstance(entry, str) else repr(entry) for entry in (entries if isinstance(entries, tuple | list) else (entries,))
+        ]
     if inner is str:
         return [word] if word else []
     return [entry.strip() for entry in word.split(",")]

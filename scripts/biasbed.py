@@ -69,7 +69,7 @@ def run(*command: str) -> float:
     """Runs Python with these arguments and returns its seconds; ends this program with the same code if it fails."""
     _, code, seconds = next(launch.side_by_side({"": list(command)}, 1, ROOT))
     if code:
-        print(f"biasbed: stopped with code {code}; the same command goes on from here", file=sys.stderr)
+        print(f"biasbed: stopped with code {code}; run the same command again to resume", file=sys.stderr)
         sys.exit(code if code > 0 else 128 - code)
     return seconds
 

@@ -5,7 +5,7 @@ r"""The Colored MNIST section of "Improving Evaluation of Debiasing in Image Cla
 
 Nine methods, each at five ratios of bias-conflicting images with five trials, 200 epochs, evaluated after every one. A method is one run of
 `python -m jaxbed.main` in OUT/<method>: its 25 networks are members of one array. What starts with --config is handed to all runs. Stopped,
-the same command goes on; a finished method (OUT/<method>/done) is not run again. In the end come, and lie in OUT as CSV:
+run the same command again to resume; a finished method (OUT/<method>/done) is not run again. In the end come, and lie in OUT as CSV:
 
     table2.csv   unbiased test accuracy (the paper's Tables 2 and 9), epochs chosen by validation AC score
     table3.csv   of bias-conflicting images (Tables 3 and 10)
@@ -68,7 +68,7 @@ def train(methods: list[str], out: pathlib.Path, jobs: int, rest: list[str], kee
     seconds = {}
     for method, code, seconds[method] in launch.side_by_side(left, jobs, ROOT):
         if code:
-            print(f"reproduce: {method} ended with code {code}; the same command goes on from here", file=sys.stderr)
+            print(f"reproduce: {method} ended with code {code}; run the same command again to resume", file=sys.stderr)
             sys.exit(code if code > 0 else 128 - code)
         if not keep:
             shutil.rmtree(out / method / "checkpoints")

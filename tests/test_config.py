@@ -258,7 +258,7 @@ def test_the_table_of_published_settings_names_fields_that_there_are(capsys):
 
 @pytest.mark.parametrize("dataset", ["shapes:5", "bffhq:many", "bffhq:-1", "noise:1"])
 def test_a_ratio_where_there_is_none_is_refused(dataset):
-    with pytest.raises(ValueError, match="after a second colon comes a percentage"):
+    with pytest.raises(ValueError, match="the part after a second colon is a percentage"):
         of_file("erm").get_config(dataset)
 
 
@@ -529,7 +529,7 @@ def test_values_that_json_cannot_keep_are_refused(value):
     [
         ({"is": f"{__name__}:Part", "width": 1, "depth": 2}, "Part has no field depth, width: .*another version"),
         ({"sizes": [1]}, r"not a saved config: no \"is\" among \['sizes'\]"),
-        ({"is": "jaxbed.config:check"}, "jaxbed.config:check is no dataclass of this version"),
+        ({"is": "jaxbed.config:check"}, "jaxbed.config:check is not a dataclass of this version"),
         ({"is": "jaxbed.method:Info"}, "jaxbed.method:Info is no dataclass"),
         ({"is": "jaxbed.optim:Optimizer"}, "jaxbed.optim:Optimizer is no dataclass"),
         ({"is": "jaxbed.methods.gone:Config"}, "jaxbed.methods.gone:Config is no dataclass"),

@@ -63,7 +63,7 @@ def understand(words: list[str]) -> None:
     elif kind == STATS:
         options.check(options.parse(rest)[0])
     elif kind == EVAL:
-        with pytest.raises(FileNotFoundError, match="is no workdir of a run"):
+        with pytest.raises(FileNotFoundError, match="is not the workdir of a run"):
             cli._evaluate(rest)
     elif kind == SWEEP:
         asked, given = sweep.parse(rest)

@@ -409,7 +409,7 @@ def test_a_user_without_a_home_has_a_cache_of_their_own_among_the_temporary_file
     assert message.count("\n") == 1 and str(own) in message and "XDG_CACHE_HOME=FOLDER" in message
     own.chmod(0o777)
     cache._temporary.cache_clear()
-    with pytest.raises(ValueError, match=f"{own} is no folder of which user {os.getuid()} alone has the rights.*XDG_CACHE_HOME"):
+    with pytest.raises(ValueError, match=f"{own} is not a folder that user {os.getuid()} alone can access.*XDG_CACHE_HOME"):
         cache.folder()
     own.rmdir()
     (tmp_path / "elsewhere").mkdir()

@@ -183,7 +183,7 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(home, tmp_path, number):
     arguments = (*TRAIN, "--config=stopped.py", "--config.epochs=4", f"--workdir={tmp_path / 'run'}", "--config.eval.sets=('val', 'edge')")
     stopped = command(home, *arguments, SIGNAL=str(int(number)), SIGNAL_AT_STEP="6")
     assert stopped.returncode == 128 + number, stopped.stderr
-    assert f"stopped by signal {number}; the same command goes on" in stopped.stdout and "Traceback" not in stopped.stderr
+    assert f"stopped by signal {number}; run the same command again to resume" in stopped.stdout and "Traceback" not in stopped.stderr
     done = command(home, *arguments, SIGNAL_AT_STEP="-1")  # goes on
     assert done.returncode == 0 and "resuming after step" in done.stdout, done.stderr
     assert sorted(int(path.stem) for path in (tmp_path / "run" / "responses" / "edge").glob("*.npz")) == [1, 2, 3, 4]
@@ -408,7 +408,7 @@ def test_a_config_of_a_module_that_is_gone_is_an_error_that_names_it():
 
 
 def test_an_unknown_command_is_named_with_those_there_are(refusals):
-    assert_refused(refusals["unknown"], "'evaluate' is no command; there are train, eval, sweep and stats")
+    assert_refused(refusals["unknown"], "'evaluate' is not a command; there are train, eval, sweep and stats")
 
 
 @pytest.mark.parametrize("name, code", [("nothing", 2), ("--help", 0)])

@@ -80,7 +80,7 @@ def test_runs_that_do_not_fit_are_an_error(trained, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             started(tiny.mlp_config(data=SMALL, **changes))
-    with pytest.raises(FileNotFoundError, match="is no workdir of a run"):
+    with pytest.raises(FileNotFoundError, match="is not the workdir of a run"):
         started(tiny.mlp_config(data=SMALL, init_from=str(tmp_path)))
 
 
@@ -135,7 +135,7 @@ def test_a_head_of_other_classes_is_drawn_anew(weights, tmp_path):
     run, fresh = started(small(init_from=str(tmp_path / "nine.safetensors")), said), started(small())
     equal(run.state.params["net"]["head"], fresh.state.params["net"]["head"])
     equal(jax.tree.map(lambda x: x[1], run.state.params["net"]["stem_conv"]), params["stem_conv"])
-    assert said[0].endswith("drawn anew: net/head/bias, net/head/kernel")
+    assert said[0].endswith("newly initialised: net/head/bias, net/head/kernel")
 
 
 def test_files_that_do_not_fit_are_an_error(weights, tmp_path):

@@ -372,7 +372,7 @@ def test_dfr_starts_from_an_erm_run_and_says_what_is_new(retrained, tmp_path):
     given = dataclasses.replace(cfg, grid=("optim.lr=0.01,0.003",), init_from=str(erm_run))
     trained(given, tmp_path)
     assert not (tmp_path / "stages").exists()
-    assert f"starting from epoch 2 of {erm_run}; drawn anew: retrained" in messages(tmp_path)
+    assert f"starting from epoch 2 of {erm_run}; newly initialised: retrained" in messages(tmp_path)
     equal(epoch(given, tmp_path)["params"]["net"], epoch(cfg, erm_run)["params"]["net"])
     weights = plan.job(dataclasses.replace(cfg, init_from="resnet18.pth"), tmp_path, 0)
     assert weights.stage.name == "ERM" and weights.cfg.init_from == "resnet18.pth"

@@ -330,7 +330,7 @@ def test_a_table_of_images_in_another_order_is_refused_where_the_order_is_known(
     sets.write_text(json.dumps(about))
     assert stats(capsys, workdir)[0] == 0
     images.sort_values("label").to_csv(path, index=False)
-    assert "lists other images, or in another order, than sets.json tells; to write it anew: jaxbed eval" in stats(capsys, workdir)[1]
+    assert "lists other images, or in another order, than sets.json describes; to rewrite it: jaxbed eval" in stats(capsys, workdir)[1]
 
 
 def test_workdirs_are_identified_by_configuration_and_code(tmp_path, capsys):

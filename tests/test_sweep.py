@@ -147,7 +147,7 @@ def test_tuning_evaluates_validation_images_alone_and_their_answers_choose(swept
     place = table["chosen"].tolist().index("yes")
     assert all([path.parent.name for path in (folder / "responses").glob("*/images.csv")] == ["val"] for folder in folders)
     assert len(list((workdir / "trials" / "responses").glob("*/images.csv"))) == 7
-    part = sweep.Part(workdir, [], "val")
+    part = sweep.Tuning(workdir, [], "val")
     assert sweep.judge(part, 1, settings, asked) == {"optim.lr": str(place)}
     for name in ("mean", "std", "aligned"):
         np.testing.assert_array_equal([row[name] for row in part.rows], table[name])
@@ -155,7 +155,7 @@ def test_tuning_evaluates_validation_images_alone_and_their_answers_choose(swept
         label = pd.read_csv(path.parent / "images.csv")["label"].to_numpy()
         content = {name: array for name, array in np.load(path).items() if name != "digest"}
         np.savez(path, **content | {"response": np.tile(label, (2, 1)).astype(np.int16)})
-    assert sweep.judge(sweep.Part(workdir, [], "val"), 1, settings, asked) == {"optim.lr": str((place - 1) % 3)}
+    assert sweep.judge(sweep.Tuning(workdir, [], "val"), 1, settings, asked) == {"optim.lr": str((place - 1) % 3)}
 
 
 def test_separate_runs_give_the_numbers_of_the_array(swept, file, tmp_path, monkeypatch):
@@ -202,7 +202,7 @@ def answers(folder: pathlib.Path, *epochs: list[str]) -> pathlib.Path:
 
 
 def judged(tmp_path, settings: dict[str, pathlib.Path], criterion: str = "ac_score", seeds: int = 1) -> tuple[str, pd.DataFrame]:
-    part = sweep.Part(tmp_path, [], "val")
+    part = sweep.Tuning(tmp_path, [], "val")
     named = {folder: {"x": name} for name, folder in settings.items()}
     chosen = sweep.judge(part, 1, named, sweep.Sweep([], seeds, 0, criterion, tmp_path, None))
     return chosen["x"], pd.read_csv(tmp_path / "sweep.csv")
@@ -297,7 +297,7 @@ def test_every_ratio_is_tuned_by_itself(file, tmp_path):
 
 def test_fields_of_one_grid_are_tried_in_all_combinations(tmp_path):
     stage = {"optim.lr": ["1e-1", "1e-2"], "method.variant": ["paper", "biasbed"], "optim.weight_decay": ["0", "1e-4"]}
-    runs, settings = sweep.plan(sweep.Part(tmp_path, ["--config=c.py"], "val"), 2, stage, {"optim.lr", "optim.weight_decay"}, 3, 10)
+    runs, settings = sweep.plan(sweep.Tuning(tmp_path, ["--config=c.py"], "val"), 2, stage, {"optim.lr", "optim.weight_decay"}, 3, 10)
     at = tmp_path / "2-optim.lr-method.variant-optim.weight_decay"
     assert list(runs) == [at / "variant=paper", at / "variant=biasbed"]
     entries = "--config.grid=('optim.lr=1e-1,1e-2', 'optim.weight_decay=0,1e-4')"
@@ -400,7 +400,7 @@ def test_values_may_be_tuples_and_folders_have_plain_names():
 def test_a_failed_run_ends_the_sweep_with_its_code(file, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         call([f"--config={file}", "--grid", "batch_size=16,32", "--workdir", tmp_path], lambda arguments: 143)
-    assert ended.value.code == 143 and "batch_size=16 ended with code 143; the same command goes on" in capsys.readouterr().err
+    assert ended.value.code == 143 and "batch_size=16 ended with code 143; run the same command again to resume" in capsys.readouterr().err
 
 
 def test_whatever_ends_the_waiting_lets_all_runs_save(tmp_path, monkeypatch):

@@ -29,8 +29,8 @@ def read_answers(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
         response, seeds, alive = (stored[name] for name in ANSWERS)
         kinds = response.dtype.kind in "iu" and seeds.dtype.kind in "iu" and alive.dtype.kind == "b"
         if not kinds or response.ndim != 2 or not seeds.shape == alive.shape == response.shape[:1]:
-            found = ", ".join(f"{name} {stored[name].dtype} {stored[name].shape}" for name in ANSWERS)
-            raise files.Fault(f"{found}; expected are int [S, n], int [S], bool [S]")
+            shapes = ", ".join(f"{name} {stored[name].dtype} {stored[name].shape}" for name in ANSWERS)
+            raise files.Fault(f"{shapes}; expected are int [S, n], int [S], bool [S]")
         if "digest" in stored and str(stored["digest"]) != digest(stored):
             raise files.Fault("its answers or seeds are not those that were written")
     return stored
@@ -43,11 +43,11 @@ def write(path: pathlib.Path, content: Mapping[str, Any]) -> None:
 
 def digest(content: Mapping[str, Any]) -> str:
     """Of everything else in a file of answers: a seed's number or an answer that was changed afterwards shows."""
-    found = hashlib.sha256(f"{content['checkpoint']} {content['asked']}".encode())
+    hashed = hashlib.sha256(f"{content['checkpoint']} {content['asked']}".encode())
     for name in ANSWERS:
         array = np.asarray(content[name])
-        found.update(f"{name} {array.shape}".encode() + array.astype("<i8").tobytes())
-    return found.hexdigest()[:16]
+        hashed.update(f"{name} {array.shape}".encode() + array.astype("<i8").tobytes())
+    return hashed.hexdigest()[:16]
 
 
 def read_sets(path: pathlib.Path) -> dict:
@@ -68,15 +68,15 @@ def _fault(content: dict) -> str:
     if missing := [name for name in ("data", "sets") if not content.get(name)]:
         return f"{missing[0]!r} is missing"
     if not isinstance(content["data"].get("name", ""), str) or not isinstance(content["data"].get("cue"), str):
-        return "name or bias of the data is no text"
+        return "name or bias of the data is not text"
     for name, facts in content["sets"].items():
         if pathlib.PurePath(name).name != name or names.fault(name):
-            return f"{name!r} is no name of a set"
+            return f"{name!r} is not the name of a set"
         if not isinstance(facts, dict) or "role" not in facts or not all(isinstance(facts.get(text, ""), str) for text in TEXTS):
             return f"of set {name!r} {', '.join(TEXTS)} must be text"
         if not isinstance(facts.get("classes", []), list):
-            return f"classes of set {name!r} is no list"
+            return f"classes of set {name!r} is not a list"
     cells = content.get("training_cells", [])
     if not all(isinstance(cell, list) and len(cell) == 3 and all(type(number) is int for number in cell) for cell in cells):
-        return "training_cells is no list of [label, bias, images]"
+        return "training_cells is not a list of [label, bias, images]"
     return ""

@@ -39,7 +39,7 @@ PyTree = Any
 THREADS = 8  # that load checkpoints, and compress and write answers
 AHEAD = 3  # checkpoints in memory beyond those that answer
 EPOCHS = 4  # that answer in one pass over images which are streamed: reading takes longer than answering
-PICTURES = 64  # of each set, evenly spaced, whose pixels are part of what the set is
+SAMPLED = 64  # images of each set, evenly spaced, whose pixels are part of its identity
 
 
 class Loaded(NamedTuple):
@@ -50,7 +50,7 @@ class Loaded(NamedTuple):
     weights: PyTree
 
 
-class Part(NamedTuple):
+class Evaluation(NamedTuple):
     """What one grid point needs to answer."""
 
     folder: pathlib.Path  # of its responses
@@ -77,55 +77,59 @@ def evaluate(
     of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in (columns or {}).items()}
     program, done = train.prepare(cfg, points, workdir, of_members), set()
     _, epochs = train.stores(workdir, program.seeds.size, log)
-    parts = prepare(cfg, points, program, pathlib.Path(workdir), set(epochs.numbers()))
-    together = EPOCHS if any(one_pool.streamed for part in parts for one_pool in part.pools) else 1
+    evaluations = prepare(cfg, points, program, pathlib.Path(workdir), set(epochs.numbers()))
+    together = EPOCHS if any(one_pool.streamed for evaluation in evaluations for one_pool in evaluation.pools) else 1
     if not epochs.numbers() and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         while True:
             trained = epochs.numbers()
-            found = {epoch: epochs.identity(epoch) for epoch in trained}
-            done |= {pair for pair in found.items() if pair not in done and all(answered(part, *pair) for part in parts)}
-            left = [epoch for epoch, checkpoint in found.items() if (epoch, checkpoint) not in done]
+            identities = {epoch: epochs.identity(epoch) for epoch in trained}
+            done |= {pair for pair in identities.items() if pair not in done and all(answered(each, *pair) for each in evaluations)}
+            left = [epoch for epoch, checkpoint in identities.items() if (epoch, checkpoint) not in done]
             loading: collections.deque[Future] = collections.deque()
             damaged = []
-            for place in range(0, len(left), together):
+            for start in range(0, len(left), together):
                 if interrupt.signal:
                     return interrupt.signal
-                for following in left[place + len(loading) : place + together + AHEAD]:
+                for following in left[start + len(loading) : start + together + AHEAD]:
                     loading.append(threads.submit(epochs.load, following, snapshot(program.abstract)))
                 group = []
-                for epoch in left[place : place + together]:
+                for epoch in left[start : start + together]:
                     try:
                         group.append(Loaded(epoch, epochs.identity(epoch), loading.popleft().result()))
                     except ValueError as error:
                         damaged.append(str(error))
                 if group:
-                    answer(group, parts, log, threads, interrupt)
+                    answer(group, evaluations, log, threads, interrupt)
             if damaged:
-                raise ValueError(f"{'; '.join(damaged)}. All other epochs are evaluated. Restore it, or train anew in another workdir")
+                raise ValueError(f"{'; '.join(damaged)}. All other epochs are evaluated. Restore it, or train again in another workdir")
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
             if lock.is_free(workdir) and epochs.numbers() == trained:
-                cure = "Every seed became non-finite" if launch.died(workdir) else "The training's own command goes on; then watch again"
+                cure = (
+                    "Every seed became non-finite"
+                    if launch.died(workdir)
+                    else "Run the training command again to resume it, then watch again"
+                )
                 raise ValueError(f"no process trains in {workdir}: {len(trained)} of {cfg.epochs} epochs are there and evaluated. {cure}")
             time.sleep(1.0)
 
 
-def prepare(cfg: config.Train, points: list[GridPoint], program: Program, workdir: pathlib.Path, trained: set[int]) -> list[Part]:
+def prepare(cfg: config.Train, points: list[GridPoint], program: Program, workdir: pathlib.Path, trained: set[int]) -> list[Evaluation]:
     """Writes down what the answers will mean, and brings the images to the devices: once where grid points share them."""
-    seeds, parts, ready = seeds_of_point(cfg, program.seeds), [], {}
+    seeds, evaluations, ready = seeds_of_point(cfg, program.seeds), [], {}
     for point in points:
         sets, folder = chosen(cfg, point.source), workdir / point.name / "responses"
-        asked = {name: identity(found) for name, found in sets.items()}
+        asked = {name: identity(evaluation_set) for name, evaluation_set in sets.items()}
         keep(folder, asked, trained)
         describe(folder, point.source, sets, asked)
         if point.name:
             config.save(point.given, workdir / point.name / "config.json")
         if id(point.source) not in ready:
             ready[id(point.source)] = pools.pool(program.method.predict, seeds, point.source, sets, cfg.eval.batch_size)
-        parts.append(Part(folder, asked, seeds, ready[id(point.source)]))
-    return parts
+        evaluations.append(Evaluation(folder, asked, seeds, ready[id(point.source)]))
+    return evaluations
 
 
 def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
@@ -140,13 +144,13 @@ def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
 def identity(asked: EvaluationSet) -> str:
     """What a set asks: its names, labels and decision, and the pixels of some of its images, which are read."""
     image, label, bias, names = asked.split
-    rows = np.unique(np.linspace(0, len(names) - 1, PICTURES).astype(int))
+    rows = np.unique(np.linspace(0, len(names) - 1, SAMPLED).astype(int))
     pixels = pools.strict(image).take(rows)[0] if isinstance(image, stream.Images) else image[rows]
-    found = hashlib.sha256(f"{asked.decision} {pixels.shape}".encode())
+    hashed = hashlib.sha256(f"{asked.decision} {pixels.shape}".encode())
     for array in (pixels, label, bias):
-        found.update(np.ascontiguousarray(array).tobytes())
-    found.update("\n".join(names).encode())
-    return found.hexdigest()[:16]
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    hashed.update("\n".join(names).encode())
+    return hashed.hexdigest()[:16]
 
 
 def keep(folder: pathlib.Path, asked: dict[str, str], trained: set[int]) -> None:
@@ -182,11 +186,10 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
     files.write(folder / "sets.json", json.dumps(content, indent=2) + "\n")
 
 
-def answered(part: Part, epoch: int, checkpoint: str) -> bool:
+def answered(evaluation: Evaluation, epoch: int, checkpoint: str) -> bool:
     """Whether exactly this checkpoint answered exactly these sets."""
-    return all(
-        read(part.folder / name / f"{epoch}.npz") == {"checkpoint": checkpoint, "asked": question} for name, question in part.asked.items()
-    )
+    paths = {name: evaluation.folder / name / f"{epoch}.npz" for name in evaluation.asked}
+    return all(read(path) == {"checkpoint": checkpoint, "asked": evaluation.asked[name]} for name, path in paths.items())
 
 
 def read(path: pathlib.Path) -> dict[str, str]:
@@ -198,23 +201,24 @@ def read(path: pathlib.Path) -> dict[str, str]:
     return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
 
 
-def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPoolExecutor, interrupt: Interrupt) -> None:
+def answer(group: list[Loaded], evaluations: list[Evaluation], log: Log, threads: ThreadPoolExecutor, interrupt: Interrupt) -> None:
     """Writes what all seeds answer with the weights of each epoch's checkpoint; after an interrupt, of sets that are done."""
     started, images, written, whole = time.monotonic(), 0, [], True
-    for i, part in enumerate(parts):
-        seeds, own = part.seeds, [loaded.weights for loaded in group]
-        if len(parts) > 1:
-            own = [seeds.place(jax.tree.map(lambda x, i=i, n=seeds.size: x[i * n : (i + 1) * n], weights), "seed") for weights in own]
-        for each in part.pools:
+    for i, evaluation in enumerate(evaluations):
+        seeds, weights_of_epochs = evaluation.seeds, [loaded.weights for loaded in group]
+        if len(evaluations) > 1:
+            rows = slice(i * seeds.size, (i + 1) * seeds.size)
+            weights_of_epochs = [seeds.place(jax.tree.map(lambda x, rows=rows: x[rows], weights), "seed") for weights in weights_of_epochs]
+        for each in evaluation.pools:
             images += sum(each.sizes)
-            passed = _pass(each, own, interrupt)
+            passed = _pass(each, weights_of_epochs, interrupt)
             whole = whole and bool(passed)
-            for loaded, weights, found in zip(group, own, passed, strict=whole):
-                flat, alive = found.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
+            for loaded, weights, answered_images in zip(group, weights_of_epochs, passed, strict=whole):
+                flat, alive = answered_images.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
                 for name, response in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
                     content = {"response": response.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
-                    content |= {"checkpoint": loaded.identity, "asked": part.asked[name]}
-                    written.append(threads.submit(answers.write, part.folder / name / f"{loaded.epoch}.npz", content))
+                    content |= {"checkpoint": loaded.identity, "asked": evaluation.asked[name]}
+                    written.append(threads.submit(answers.write, evaluation.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
         try:
             file.result()
@@ -225,12 +229,12 @@ def answer(group: list[Loaded], parts: list[Part], log: Log, threads: ThreadPool
         log.write("evaluation", epoch=loaded.epoch, images=images, seconds=(time.monotonic() - started) / len(group))
 
 
-def _pass(pool: pools.Pool, own: list[PyTree], interrupt: Interrupt) -> list[np.ndarray]:
+def _pass(pool: pools.Pool, weights_of_epochs: list[PyTree], interrupt: Interrupt) -> list[np.ndarray]:
     """Answers [S, steps, B] of each of several epochs' weights, in one pass over the images; [] where it is interrupted."""
-    found = []
+    blocks = []
     for block in pool.blocks():
         if interrupt.signal:
             return []
-        found.append([pool.answers(weights["params"], weights["stats"], block) for weights in own])
-        jax.block_until_ready(found[-2:-1])  # the device answers one block while the next is read, and holds no more
-    return [np.concatenate(answers, axis=1) for answers in zip(*found, strict=True)]
+        blocks.append([pool.answers(weights["params"], weights["stats"], block) for weights in weights_of_epochs])
+        jax.block_until_ready(blocks[-2:-1])  # the device answers one block while the next is read, and holds no more
+    return [np.concatenate(answers, axis=1) for answers in zip(*blocks, strict=True)]

@@ -36,7 +36,7 @@ class Counts(NamedTuple):
     """A measure of each seed, [S] each."""
 
     value: np.ndarray  # NaN: absent
-    n_correct: np.ndarray  # NaN where the value is no ratio of counts
+    n_correct: np.ndarray  # NaN where the value is not a ratio of counts
     n_total: np.ndarray
 
 
@@ -84,7 +84,7 @@ def ratio(n_correct: np.ndarray, n_total: np.ndarray | int) -> Counts:
 
 
 def plain(value: np.ndarray) -> Counts:
-    """A number that is no ratio of counts."""
+    """A number that is not a ratio of counts."""
     none = np.full(value.shape, np.nan)
     return Counts(value, none, none)
 
@@ -208,8 +208,8 @@ WITHOUT_BIAS = ("accuracy",)  # of jaxbed's own, what is asked of a set whose im
 def measure(answers: Answers) -> dict[str, Counts]:
     """All measures that exist for a set, by name."""
     biased = (answers.bias >= 0).any()
-    own = {name: function for name, function in MEASURES.items() if biased or name in WITHOUT_BIAS or ":" in name}
-    values = {name: function(answers) for name, function in own.items()}
+    applicable = {name: function for name, function in MEASURES.items() if biased or name in WITHOUT_BIAS or ":" in name}
+    values = {name: function(answers) for name, function in applicable.items()}
     size = (len(answers.response),)
     for name, value in values.items():
         if value is not None and [np.shape(array) for array in value] != [size] * 3:
@@ -222,9 +222,9 @@ def add(name: str) -> None:
     """Adds the measure `package.module:function` to the table, under that name. The module is imported. Raises ValueError without one."""
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function, None)
+        measured = getattr(importlib.import_module(module), function, None)
     except ImportError as error:
         raise ValueError(f"measure {name}: the module cannot be imported ({error}). If it lies in FOLDER: PYTHONPATH=FOLDER") from error
-    if not callable(found):
+    if not callable(measured):
         raise ValueError(f"measure {name}: {module} has no function {function!r}; it takes an Answers and returns a Counts or None")
-    MEASURES[name] = found
+    MEASURES[name] = measured

@@ -53,18 +53,18 @@ def validation(workdir: pathlib.Path | str) -> str:
     """Scores of the validation sets after the last epoch, in words: mean over the seeds that stayed finite, least and most of them."""
     frame = scores(workdir)
     last = frame[(frame["role"] == "val") & (frame["status"] == "ok") & (frame["epoch"] == frame["epoch"].max())]
-    found = []
+    texts = []
     for (dataset, metric), values in last.groupby(["dataset", "metric"], sort=False)["value"]:
         if metric in ("accuracy", "aligned", "conflicting"):
             low, mean, high = (100 * value for value in (values.min(), values.mean(), values.max()))
-            found.append(f"{dataset} {metric} {mean:.1f} % ({low:.1f} to {high:.1f}, {len(values)} seeds)")
-    return f"after epoch {frame['epoch'].max()}: {', '.join(found) or 'no seed is finite'}"
+            texts.append(f"{dataset} {metric} {mean:.1f} % ({low:.1f} to {high:.1f}, {len(values)} seeds)")
+    return f"after epoch {frame['epoch'].max()}: {', '.join(texts) or 'no seed is finite'}"
 
 
 def answers(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files of a set's answers, EPOCH.npz, in the order of epochs; not what synchronisation and file systems leave beside them."""
-    found = [path for path in folder.glob("*.npz") if re.fullmatch(r"0|[1-9][0-9]*", path.stem) and path.is_file()]
-    return sorted(found, key=lambda path: int(path.stem))
+    """The files of a set's answers, EPOCH.npz, in the order of epochs; not what synchronisation and file systems leave next to them."""
+    paths = [path for path in folder.glob("*.npz") if re.fullmatch(r"0|[1-9][0-9]*", path.stem) and path.is_file()]
+    return sorted(paths, key=lambda path: int(path.stem))
 
 
 def strays(workdir: pathlib.Path | str) -> list[str]:
@@ -73,8 +73,8 @@ def strays(workdir: pathlib.Path | str) -> list[str]:
     sets = [responses / name for name in _about(pathlib.Path(workdir))[1]["sets"]]
     known = {responses / "sets.json", *sets, *(folder / "images.csv" for folder in sets)}
     known |= {path for folder in sets for path in (*answers(folder), *folder.glob("*.partial"))}  # an evaluation may be under way
-    there = [path for folder in (responses, *sets) for path in folder.iterdir()]
-    return sorted(str(path.relative_to(responses)) for path in there if path not in known)
+    paths = [path for folder in (responses, *sets) for path in folder.iterdir()]
+    return sorted(str(path.relative_to(responses)) for path in paths if path not in known)
 
 
 def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFrame:
@@ -113,7 +113,7 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
     Raises ValueError for a table that lacks a column or holds other numbers than classes, and for one of other images, or in another
     order, than was evaluated.
     """
-    path, cure = workdir / "responses" / dataset / "images.csv", f"to write it anew: jaxbed eval {workdir}"
+    path, cure = workdir / "responses" / dataset / "images.csv", f"to rewrite it: jaxbed eval {workdir}"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: run: jaxbed eval {workdir}")
     try:
@@ -121,7 +121,7 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
     except ValueError as error:
         raise ValueError(f"{error}; {cure}") from error
     if "images" in facts and facts["images"] != digest(name, label, bias):
-        raise ValueError(f"{path} lists other images, or in another order, than sets.json tells; {cure}")
+        raise ValueError(f"{path} lists other images, or in another order, than sets.json describes; {cure}")
     return label, bias
 
 
@@ -144,7 +144,7 @@ def _as_saved_again(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarr
     """The same of a table that a spreadsheet saved: other separators, order of columns and ways to write numbers."""
     images = delimited.read(path)
     chosen = {name: names.find(name, images.columns) for name in ("name", "label", "cue")}
-    if lost := [name for name, own in chosen.items() if own is None]:
+    if lost := [name for name, column in chosen.items() if column is None]:
         raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(images.columns)}")
     label, bias = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", 0), ("cue", -1)))
     return images[chosen["name"]], label, bias
@@ -152,9 +152,9 @@ def _as_saved_again(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarr
 
 def digest(names: Iterable[str], label: np.ndarray, bias: np.ndarray) -> str:
     """Of which images answers are about, in their order."""
-    found = hashlib.sha256("\n".join(names).encode())
-    found.update(np.stack([label, bias]).astype("<i8").tobytes())
-    return found.hexdigest()[:16]
+    hashed = hashlib.sha256("\n".join(names).encode())
+    hashed.update(np.stack([label, bias]).astype("<i8").tobytes())
+    return hashed.hexdigest()[:16]
 
 
 def _classes(given: pd.Series, name: str, least: int, source: str) -> np.ndarray:
@@ -171,7 +171,7 @@ def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict
     response, seeds, alive = (stored[name] for name in ANSWERS)
     asked = str(stored["asked"]) if "asked" in stored else facts.get("identity")
     if asked != facts.get("identity", asked):
-        raise ValueError(f"{path} answers other images, or by another decision, than sets.json and images.csv tell: jaxbed eval {workdir}")
+        raise ValueError(f"{path} answers other images, or by another decision, than sets.json describes: jaxbed eval {workdir}")
     if response.shape[1] != images:
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")

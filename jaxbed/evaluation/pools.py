@@ -58,7 +58,8 @@ def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[
     size = STEPS * batch
     count = -(-len(images) // size)
     read = stream.batches(images, lambda block: np.arange(block * size, (block + 1) * size) % len(images), 0, count)
-    yield from stream.ahead((seeds.place(found.reshape(STEPS, batch, *images.shape[1:]), None, "data") for found, _ in read), 1)
+    pixels_of_blocks = (pixels.reshape(STEPS, batch, *images.shape[1:]) for pixels, _ in read)
+    yield from stream.ahead((seeds.place(pixels, None, "data") for pixels in pixels_of_blocks), 1)
 
 
 def _answers(predict: Callable, source: Source, rule: str) -> Callable:

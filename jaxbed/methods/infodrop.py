@@ -55,7 +55,7 @@ class Config:
     temperature: Positive = 0.03  # T: the smaller, the more all draws go to the likeliest pixels
     bandwidth: Positive = 1.0  # h: of the density, in units of D̄'s root
     radius_px: Count = 3  # R: offsets are -R to R, down and to the right
-    offsets: Count = 9  # M: drawn anew in every step, for all images together
+    offsets: Count = 9  # M: newly initialised in every step, for all images together
     finetune_epochs: Whole = 0  # without dropping, after the run's epochs; it is these that are evaluated. The paper has 20 after 100
     finetune_lr: Positive = 0.001  # divided by 10 for the last fifth of them
 

@@ -185,7 +185,7 @@ def build(name: str, method: Any, dataset: str) -> Train:
     if percent:
         if not hasattr(cfg.data, "conflicting_percent") or not re.fullmatch(r"\d+(\.\d+)?", percent):
             raise ValueError(
-                f"{dataset}:{percent}: after a second colon comes a percentage of bias-conflicting images, where a set has ratios"
+                f"{dataset}:{percent}: the part after a second colon is a percentage of bias-conflicting images, for data sets with several ratios"
             )
         cfg = config.with_field(cfg, "data.conflicting_percent", float(percent))
     return published.apply(cfg, dataset)

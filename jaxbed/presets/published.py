@@ -131,14 +131,14 @@ def _apply(cfg: Train, path: str, dataset: str) -> tuple[Train, str]:
         return cfg, ""
     kind = type(method)
     of_ratio = TABLE.get(kind, {}).get((dataset, percent)) if percent is not None else None
-    found = of_ratio or TABLE.get(kind, {}).get(dataset, NONE)
-    values = {f"{path}.{name}": value for name, value in found.values.items()} | optimizer(found, cfg.epochs)
+    settings = of_ratio or TABLE.get(kind, {}).get(dataset, NONE)
+    values = {f"{path}.{name}": value for name, value in settings.values.items()} | optimizer(settings, cfg.epochs)
     for field, value in values.items():
         cfg = config.with_field(cfg, field, value)
     ratio = {"data.conflicting_percent": percent} if of_ratio else {}
     shown = ", ".join(f"{field} = {value}" for field, value in (ratio | values).items())
     where = f"{kind.__module__.rpartition('.')[2]} on {dataset}" + (f" at {percent:g} %" if of_ratio else "")
-    return cfg, f"{where}: {'' if found.published else 'none published, '}{found.source}" + (f" ({shown})" if shown else "")
+    return cfg, f"{where}: {'' if settings.published else 'none published, '}{settings.source}" + (f" ({shown})" if shown else "")
 
 
 def optimizer(settings: Settings, epochs: int) -> dict[str, Any]:
@@ -154,8 +154,8 @@ def main() -> None:
     print("| method | data set | settings | source |\n|---|---|---|---|")
     for kind, rows in TABLE.items():
         name = f"{kind.__module__.rpartition('.')[2]}{'' if kind.__name__ == 'Config' else '.' + kind.__name__}"
-        for place, settings in rows.items():
-            dataset = place if isinstance(place, str) else f"{place[0]}, {place[1]:g} %"
+        for dataset_or_ratio, settings in rows.items():
+            dataset = dataset_or_ratio if isinstance(dataset_or_ratio, str) else f"{dataset_or_ratio[0]}, {dataset_or_ratio[1]:g} %"
             values = {
                 **settings.values,
                 **({"lr": settings.lr} if settings.lr else {}),

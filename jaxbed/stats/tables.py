@@ -58,8 +58,8 @@ def summary(selected: pd.DataFrame) -> pd.DataFrame:
     rows = {name: index for index, name in enumerate(order["algorithm"].unique())}
     columns = {name: index for index, name in enumerate(order["dataset"].unique())}
     table = table.reset_index()
-    places = table.assign(row=table["algorithm"].map(rows), column=table["dataset"].map(columns))
-    return places.sort_values(["row", "column"], ignore_index=True)[table.columns]
+    digits = table.assign(row=table["algorithm"].map(rows), column=table["dataset"].map(columns))
+    return digits.sort_values(["row", "column"], ignore_index=True)[table.columns]
 
 
 def matrix(scores: pd.DataFrame) -> pd.DataFrame:

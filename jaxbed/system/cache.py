@@ -17,19 +17,19 @@ def folder() -> pathlib.Path:
     if chosen := os.environ.get("XDG_CACHE_HOME"):
         return pathlib.Path(chosen) / "jaxbed"
     try:
-        own = pathlib.Path.home() / ".cache" / "jaxbed"
+        home = pathlib.Path.home() / ".cache" / "jaxbed"
     except RuntimeError:  # HOME is not set, and the system does not know the user
         return _temporary()
-    there = next(place for place in (own, *own.parents) if os.path.exists(place))
-    return own if os.access(there, os.W_OK | os.X_OK) else _temporary()
+    existing = next(path for path in (home, *home.parents) if os.path.exists(path))
+    return home if os.access(existing, os.W_OK | os.X_OK) else _temporary()
 
 
 @functools.cache  # reported once
 def _temporary() -> pathlib.Path:
-    own, other = pathlib.Path(tempfile.gettempdir()) / f"jaxbed-{os.getuid()}", "XDG_CACHE_HOME=FOLDER names another folder"
-    own.mkdir(mode=0o700, exist_ok=True)
-    found = own.lstat()  # what is read from there is run: programs that were compiled
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ValueError(f"{own} is no folder of which user {os.getuid()} alone has the rights: delete it. {other}")
-    print(f"jaxbed: user {os.getuid()} has no home folder to write to (HOME): caches are kept in {own}. {other}", file=sys.stderr)
-    return own
+    path, other = pathlib.Path(tempfile.gettempdir()) / f"jaxbed-{os.getuid()}", "XDG_CACHE_HOME=FOLDER names another folder"
+    path.mkdir(mode=0o700, exist_ok=True)
+    status = path.lstat()  # what is read from there is run: programs that were compiled
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ValueError(f"{path} is not a folder that user {os.getuid()} alone can access: delete it. {other}")
+    print(f"jaxbed: user {os.getuid()} has no home folder to write to (HOME): caches are kept in {path}. {other}", file=sys.stderr)
+    return path

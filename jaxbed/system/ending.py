@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 STOPPED = 128 + signal.SIGINT
-MESSAGE = "jaxbed: stopped; the same command goes on"
+MESSAGE = "jaxbed: stopped; run the same command again to resume"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 CURE = "take fewer seeds, a smaller batch_size or a smaller network"
 
@@ -44,7 +44,7 @@ def tell(name: str, reason: object) -> None:
 def _of_system(error: OSError) -> str:
     if error.errno is None or error.filename is None or error.strerror is None:
         return str(error)
-    cure = "; free space, and the same command goes on from here" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    cure = "; free space, and run the same command again to resume" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return f"{error.filename}: {error.strerror.lower()}{cure}"
 
 
@@ -62,11 +62,11 @@ def process(command: Callable[[], int]) -> NoReturn:
         asked = 128 + number
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(asked)
 
-    def unraisable(told: Any) -> None:
-        if asked and told.exc_type in (KeyboardInterrupt, SystemExit):
+    def unraisable(unraised: Any) -> None:
+        if asked and unraised.exc_type in (KeyboardInterrupt, SystemExit):
             print(MESSAGE, file=sys.stderr, flush=True)
             os._exit(asked)
-        ignored(told)
+        ignored(unraised)
 
     sys.unraisablehook = unraisable
     for number in (signal.SIGINT, signal.SIGTERM):

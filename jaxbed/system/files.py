@@ -98,14 +98,14 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Any], compressed: bool
 
 def read_json(path: pathlib.Path, cure: str = "") -> Any:
     """The content of a JSON file. Raises ValueError, with the cure, for a damaged one."""
-    with guarded(path, cure, reason="it is no JSON"):
+    with guarded(path, cure, reason="it is not JSON"):
         try:
             return json.loads(path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
             raise Fault("it is not text in UTF-8") from error
         except json.JSONDecodeError as error:
-            place = f"it is no JSON from line {error.lineno}, column {error.colno} on"
-            raise Fault(place if error.doc.strip() else "it is empty") from error
+            reason = f"it is not JSON from line {error.lineno}, column {error.colno} on"
+            raise Fault(reason if error.doc.strip() else "it is empty") from error
 
 
 def read_object(path: pathlib.Path, cure: str = "") -> dict:
@@ -113,7 +113,7 @@ def read_object(path: pathlib.Path, cure: str = "") -> dict:
     content = read_json(path, cure)
     with guarded(path, cure):
         if not isinstance(content, dict):
-            raise Fault("it holds no JSON object")
+            raise Fault("it does not hold a JSON object")
     return content
 
 
@@ -125,11 +125,11 @@ def read_arrays(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
     with path.open("rb") as file, guarded(path, cure, reason="its arrays cannot be read"):
         with zipfile.ZipFile(file) as archive:
             check_members(archive, os.fstat(file.fileno()).st_size)
-            found = {}
+            arrays = {}
             for member in archive.infolist():
                 with archive.open(member) as inner:
-                    found[member.filename.removesuffix(".npy")] = _array(inner, member.file_size)
-            return found
+                    arrays[member.filename.removesuffix(".npy")] = _array(inner, member.file_size)
+            return arrays
 
 
 def check_members(archive: zipfile.ZipFile, size: int, methods: Collection[int] = METHODS) -> None:

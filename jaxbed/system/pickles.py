@@ -38,9 +38,9 @@ def load(
     find_class gives what may be called by module and name, and refuses all else; the others are those of pickle.Unpickler. What it gives
     should be new each time, since a pickle may set attributes of it. Raises Fault, or what the unpickler raises for a damaged pickle.
     """
-    place = file.tell()
+    start = file.tell()
     _check(file)
-    file.seek(place)
+    file.seek(start)
     return _Reader(file, find_class, persistent_load, encoding).load()
 
 
@@ -75,8 +75,8 @@ def _check(file: io.BytesIO) -> None:
         popped = [*(depths.pop() for _ in before)][::-1] + popped[::-1]
         if name in ("EMPTY_SET", "FROZENSET") or (name in FIRST_KEY and any(popped[FIRST_KEY[name] :: 2])):
             raise Fault(KEYS)
-        own = popped.pop(0) if name in GROWING else 0
-        depth = max([own, *(1 + depth for depth in popped)])
+        inner = popped.pop(0) if name in GROWING else 0
+        depth = max([inner, *(1 + depth for depth in popped)])
         if depth > DEEPEST:
             raise Fault(f"its values are nested more than {DEEPEST} deep")
         depths += [depth] * len(opcode.stack_after)

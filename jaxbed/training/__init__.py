@@ -1,1 +1,1 @@
-"""Training: the loop, compiled steps, checkpoints, runs that come first, members of an array."""
+"""Training: the loop, compiled steps, checkpoints, stages, members of an array."""

@@ -2,7 +2,7 @@
 
 Each is a folder `<number>` that orbax writes in the background, beside `<number>.json`, written last, with the size and digest of
 every file in it. A folder without its list is half-written; one that differs from its list is damaged; neither is ever loaded.
-Leaves are stacked over seeds and stored one chunk a seed, uncompressed, so that one seed of ten reads in a tenth of the time.
+Leaves are stacked over seeds and stored as one chunk per seed, uncompressed, so that one seed of ten reads in a tenth of the time.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ SMALL_BYTES = 2**20
 _shown = threading.excepthook
 
 
-def _show(told: threading.ExceptHookArgs) -> None:
+def _show(arguments: threading.ExceptHookArgs) -> None:
     """What ends a thread is shown, but for orbax's: what they meet is raised where the checkpoint is awaited."""
-    if type(told.thread).__name__ != "_SignalingThread":
-        _shown(told)
+    if type(arguments.thread).__name__ != "_SignalingThread":
+        _shown(arguments)
 
 
 threading.excepthook = _show
@@ -79,7 +79,7 @@ class Store:
             reason = known.lower() or str(error).splitlines()[0]
             cure = "free space there" if known else "see that the folder can be written"
             raise ValueError(
-                f"checkpoint {self.folder / str(number)} cannot be written: {reason}. Please {cure}; the same command goes on"
+                f"checkpoint {self.folder / str(number)} cannot be written: {reason}. Please {cure}; run the same command again to resume"
             ) from error
 
     def wait(self) -> None:
@@ -106,8 +106,8 @@ class Store:
             expected = {}
         if not expected:
             return f"its list {self._list(number)} cannot be read"
-        found = _digests(self.folder / str(number))
-        wrong = sorted(name for name in expected if expected[name] != found.get(name))  # what else lies there is not read
+        digests = _digests(self.folder / str(number))
+        wrong = sorted(name for name in expected if expected[name] != digests.get(name))  # what else lies there is not read
         return f"{len(wrong)} of its files are missing or changed, {wrong[0]} among them" if wrong else ""
 
     def identity(self, number: int) -> str:
@@ -124,14 +124,14 @@ class Store:
 
     def difference(self, number: int, abstract: PyTree) -> str:
         """Where the arrays saved under `number` are not those of `abstract`; empty if they fit."""
-        found, wanted = (
+        saved, wanted = (
             {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in jax.tree.leaves_with_path(tree)}
             for tree in (self._metadata(number), abstract)
         )
-        for name in sorted(found | wanted):
-            if found.get(name) != wanted.get(name):
-                there, here = (str(list(shapes[name])) if name in shapes else "absent" for shapes in (found, wanted))
-                return f"{name} is {there} there and {here} here"
+        for name in sorted(saved | wanted):
+            if saved.get(name) != wanted.get(name):
+                saved_shape, wanted_shape = (str(list(shapes[name])) if name in shapes else "absent" for shapes in (saved, wanted))
+                return f"{name} is {saved_shape} there and {wanted_shape} here"
         return ""
 
     def networks(self, number: int) -> set[str]:
@@ -167,7 +167,7 @@ class Store:
 
 
 def _chunks(seed_bytes: int) -> ocp.options.ArrayOptions.Saving.StorageOptions:
-    """One chunk a seed; small arrays in one piece, for which orbax would warn and nothing is gained."""
+    """One chunk per seed; small arrays in one piece, for which orbax would warn and nothing is gained."""
     small = seed_bytes < SMALL_BYTES
     return ocp.options.ArrayOptions.Saving.StorageOptions(chunk_byte_size=None if small else seed_bytes, shard_axes=() if small else (0,))
 

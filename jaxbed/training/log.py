@@ -1,4 +1,4 @@
-"""What a run tells: JSON lines in WORKDIR/log.jsonl for programs, plain lines or a progress bar for people."""
+"""What a run reports: JSON lines in WORKDIR/log.jsonl for programs, plain lines or a progress bar for people."""
 
 import contextlib
 import datetime
@@ -36,7 +36,7 @@ class Log:
     """Appends to WORKDIR/log.jsonl, one object a line with its `kind` and time; `say` shows a line and keeps it too."""
 
     def __init__(self, workdir: pathlib.Path):
-        logging.set_verbosity(logging.FATAL)  # orbax tells a page for every checkpoint; what it fails at, it raises too
+        logging.set_verbosity(logging.FATAL)  # orbax logs a page per checkpoint; it also raises what fails
         pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
         self._path = pathlib.Path(workdir) / "log.jsonl"
         if self._path.is_file() and not self._path.read_bytes().endswith(b"\n"):  # a process was killed while it wrote
@@ -83,11 +83,11 @@ class Log:
 
     def data(self, points: list[GridPoint]) -> None:
         """Images per (label, bias) cell: the training sets' shown, all sets' kept."""
-        told = set()
+        logged = set()
         for point, source in ((v.name, v.source) for v in points):
-            if id(source) in told:
+            if id(source) in logged:
                 continue
-            told.add(id(source))
+            logged.add(id(source))
             self.say(describe(f"{point} train".strip(), source.train))
             self._one_colour("train", source.train)
             if lost := source.facts.get("unreadable"):
@@ -120,7 +120,7 @@ class Log:
 
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), params)
         self.write("parameters", table=parameter_overview.get_parameter_overview(one, include_stats=False))
-        self.say(f"{sum(x.size for x in jax.tree.leaves(one)):,} parameters a seed (table in {self._path})")
+        self.say(f"{sum(x.size for x in jax.tree.leaves(one)):,} parameters per seed (table in {self._path})")
 
     @contextlib.contextmanager
     def training(self, cfg: config.Train, points: list[GridPoint], program: Program, step: int) -> Iterator["Record"]:

@@ -41,14 +41,14 @@ def combine(cfg: Train) -> list[tuple[str, Train, dict[str, Any]]]:
         raise ValueError(f"grid: one of {', '.join(paths)} is there twice; write all its values in one entry")
     combinations = []
     for values in itertools.product(*(options for _, options in parsed)):
-        own, names = dataclasses.replace(cfg, grid=()), []
+        combined, names = dataclasses.replace(cfg, grid=()), []
         for path, value in zip(paths, values, strict=True):
             part, _, field = path.partition(".")
-            own = config.with_field(own, path, value)
+            combined = config.with_field(combined, path, value)
             names.append(f"{field}={value}")
             if part != "data":
-                own = dataclasses.replace(own, name=f"{own.name} {field}={value}")
-        combinations.append((",".join(names), own, dict(zip(paths, values, strict=True))))
+                combined = dataclasses.replace(combined, name=f"{combined.name} {field}={value}")
+        combinations.append((",".join(names), combined, dict(zip(paths, values, strict=True))))
     return combinations
 
 
@@ -59,10 +59,10 @@ def open_all(cfg: Train, opened: Sequence[GridPoint] = (), trained: Callable[[Tr
     """
     points: list[GridPoint] = []
     for name, given, values in combine(cfg):
-        own = trained(given)
-        source = next((v.source for v in (*opened, *points) if v.cfg.data == own.data), None) or own.data.open()
-        hparams = {path.partition(".")[2]: config.look_up(own, path, path) for path in values if not path.startswith("data.")}
-        points.append(GridPoint(name, own, source, hparams, given))
+        stage_cfg = trained(given)
+        source = next((v.source for v in (*opened, *points) if v.cfg.data == stage_cfg.data), None) or stage_cfg.data.open()
+        hparams = {path.partition(".")[2]: config.look_up(stage_cfg, path, path) for path in values if not path.startswith("data.")}
+        points.append(GridPoint(name, stage_cfg, source, hparams, given))
     _check_sources(points)
     return points
 

@@ -20,7 +20,7 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], me
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
-    weights of a torchvision or timm ResNet or an EfficientNet-Lite0, for all seeds. Networks that are not there are drawn anew.
+    weights of a torchvision or timm ResNet or an EfficientNet-Lite0, for all seeds. Networks that are not there are newly initialised.
     members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
@@ -28,7 +28,7 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], me
         return _from_file(pathlib.Path(source), program, run, say)
     folder, colon, number = source.rpartition(":")
     workdir = pathlib.Path(folder if colon and number.isdigit() else source)
-    there = config.read(workdir / "config.json")  # of classes that need not be imported
+    origin = config.read(workdir / "config.json")  # of classes that need not be imported
     epochs = Store(workdir / "checkpoints" / "epochs", program.seeds.size, say)
     finished = epochs.numbers()
     epoch = int(number) if workdir == pathlib.Path(folder) and number.isdigit() else max(finished, default=0)
@@ -38,20 +38,20 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], me
     if members is not None:
         count, copied = max(members) + 1, program.seeds.sharding()
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape[1:]), x.dtype, sharding=copied), abstract)
-    own, other = set(abstract["params"]), epochs.networks(epoch)
-    fresh = sorted(own - other) if own & other else []
+    wanted, other = set(abstract["params"]), epochs.networks(epoch)
+    fresh = sorted(wanted - other) if wanted & other else []
     for kind in ("params", "stats"):
         abstract[kind] = {name: tree for name, tree in abstract[kind].items() if name not in fresh}
     if difference := epochs.difference(epoch, abstract):
-        run_there = f"{there.get('name')}, {there.get('seeds')} seeds"
+        run_there = f"{origin.get('name')}, {origin.get('seeds')} seeds"
         raise ValueError(f"init_from = {source} ({run_there}) has other networks or members than this run: {difference}")
-    found = epochs.load(epoch, abstract)
-    if not np.asarray(found["alive"]).all():
+    saved = epochs.load(epoch, abstract)
+    if not np.asarray(saved["alive"]).all():
         raise ValueError(f"init_from = {source}: a seed had become non-finite there; take an earlier epoch")
     if members is not None:
-        found = program.seeds.place(jax.tree.map(lambda x: x[members], found), "seed")
-    say(f"starting from epoch {epoch} of {workdir}" + (f"; drawn anew: {', '.join(fresh)}" if fresh else ""))
-    params, stats = ({**getattr(run.state, kind), **found[kind]} for kind in ("params", "stats"))
+        saved = program.seeds.place(jax.tree.map(lambda x: x[members], saved), "seed")
+    say(f"starting from epoch {epoch} of {workdir}" + (f"; newly initialised: {', '.join(fresh)}" if fresh else ""))
+    params, stats = ({**getattr(run.state, kind), **saved[kind]} for kind in ("params", "stats"))
     return run.replace(state=run.state.replace(params=params, stats=stats))
 
 
@@ -91,5 +91,5 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
     filled = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
     if len(fresh) == len(jax.tree.leaves((filled.params, filled.stats))):
         raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a resnet.Config()")
-    say(f"starting from {path}" + (f"; drawn anew: {', '.join(sorted(fresh))}" if fresh else ""))
+    say(f"starting from {path}" + (f"; newly initialised: {', '.join(sorted(fresh))}" if fresh else ""))
     return run.replace(state=filled)

@@ -90,8 +90,8 @@ def find_pixel_range(source: Source) -> np.ndarray:
 
 
 def make_method(cfg: Train, source: Source) -> tuple[Info, Method]:
-    """The method of one run, and what it is told of it. Raises ValueError for settings or a data set that it cannot have."""
-    pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few ask
+    """The method of one run, and what it may know of the run. Raises ValueError for settings or a data set that it cannot have."""
+    pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few methods ask
     info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), max(cfg.epochs, 1), pixel_range)
     method = cfg.method.make(info, cfg.net, cfg.optim)
     if cfg.method.reads_bias and cfg.method.reads_bias != "agreement" and (reason := source.facts.get("bias_label")):

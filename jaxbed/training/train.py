@@ -1,4 +1,4 @@
-"""Training: all seeds of one algorithm, a checkpoint after every epoch. Stops cleanly on request and goes on where it stopped."""
+"""Training: all seeds of one algorithm, a checkpoint after every epoch. Stops cleanly on request; the same command resumes."""
 
 import functools
 import hashlib
@@ -110,7 +110,7 @@ def same_images(points: list[GridPoint], workdir: pathlib.Path) -> None:
 
     Rows would mean other images, and images that were trained on could be among those that are now held out.
     """
-    found = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
+    described = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
     path = workdir / "training_set.json"
     trained, cure = (workdir / "checkpoints").is_dir(), "restore it or, if the training images are the same as before, delete it"
     try:
@@ -119,17 +119,17 @@ def same_images(points: list[GridPoint], workdir: pathlib.Path) -> None:
         if trained:
             raise
         former = None
-    if former == found:
+    if former == described:
         return
     if former and trained:
         with files.guarded(path, cure):
-            counts = " / ".join(", ".join(str(one["images"]) for one in each) for each in (former, found))
+            counts = " / ".join(", ".join(str(one["images"]) for one in each) for each in (former, described))
         raise ValueError(
             f"{workdir} was trained on other images than there are now (number there / now: {counts}; or other names, labels or biases): "
             "bring the former ones back, or take another --workdir"
         )
     workdir.mkdir(parents=True, exist_ok=True)
-    files.write(path, json.dumps(found, indent=1) + "\n")
+    files.write(path, json.dumps(described, indent=1) + "\n")
 
 
 def _described(split: Split) -> dict[str, int | str]:
@@ -221,13 +221,13 @@ def _streamed(cfg: config.Train, program: Program, images: stream.Images, step: 
     of_epoch = functools.lru_cache(2)(lambda epoch: order(cfg, program, epoch)[:distinct])
 
     def rows_of(step: int) -> np.ndarray:
-        epoch, place = divmod(step, steps)
-        return of_epoch(epoch)[:, place].ravel()
+        epoch, step_of_epoch = divmod(step, steps)
+        return of_epoch(epoch)[:, step_of_epoch].ravel()
 
     read = stream.batches(images, rows_of, step)
     for rows in chunks:
         count, batch = rows.shape[1:]
-        found, taken = zip(*(next(read) for _ in range(count)), strict=True)
-        found, taken = (_joined([array.reshape(distinct, 1, batch, *array.shape[1:]) for array in arrays]) for arrays in (found, taken))
+        of_steps = zip(*(next(read) for _ in range(count)), strict=True)
+        pixels, taken = (_joined([array.reshape(distinct, 1, batch, *array.shape[1:]) for array in arrays]) for arrays in of_steps)
         row = seeds.place(np.broadcast_to(taken, rows.shape), "seed", None, "data")
-        yield Feed(row, seeds.place(found[0], None, "data") if cfg.shared_order else seeds.place(found, "seed", None, "data"))
+        yield Feed(row, seeds.place(pixels[0], None, "data") if cfg.shared_order else seeds.place(pixels, "seed", None, "data"))

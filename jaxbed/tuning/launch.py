@@ -105,7 +105,7 @@ run.checkpoint = _requeue  # type: ignore[attr-defined]  # where submitit looks 
 def check(folder: pathlib.Path, code: int) -> None:
     """Ends the program where a run failed, but for one all of whose seeds became non-finite: that is a result."""
     if code and not died(folder):
-        ending.tell("jaxbed", f"the run in {folder} ended with code {code}; the same command goes on from here")
+        ending.tell("jaxbed", f"the run in {folder} ended with code {code}; run the same command again to resume")
         sys.exit(code if code > 0 else 128 - code)
 
 
@@ -120,8 +120,8 @@ def alive(folder: pathlib.Path) -> list[bool]:
     path, epochs = folder / "log.jsonl", []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # a process was killed while it wrote
-            if (found := json.loads(line))["kind"] == "epoch":
-                epochs.append(found["alive"])
+            if (record := json.loads(line))["kind"] == "epoch":
+                epochs.append(record["alive"])
     return epochs[-1] if epochs else []
 
 

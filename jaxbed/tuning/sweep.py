@@ -11,7 +11,7 @@ A setting's score is the mean over seeds of the criterion on the validation spli
 Of equal scores the one with the higher aligned accuracy at these epochs is chosen, then the earlier in the grid; never a setting with a
 seed that became non-finite. Tuning does not evaluate test images. The trials have seeds that tuning has not seen.
 
-    WORKDIR/1-optim.lr/...      the runs of each stage; the same command goes on where it stopped
+    WORKDIR/1-optim.lr/...      the runs of each stage; run the same command again to resume
     WORKDIR/sweep.csv           every setting with its score
     WORKDIR/chosen.json         {field: value}
     WORKDIR/trials              the final run
@@ -55,7 +55,7 @@ class Sweep(NamedTuple):
 
 
 @dataclasses.dataclass
-class Part:
+class Tuning:
     """What is tuned by itself: the data of one ratio."""
 
     folder: pathlib.Path
@@ -104,39 +104,39 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if asked.seeds < 1 or asked.trials < 0:
         raise ValueError(f"--seeds {asked.seeds} --trials {asked.trials}: at least one seed to tune on, and no negative number of trials")
     if rules.parse(asked.criterion)[0] not in RULES:
-        raise ValueError(f"--criterion {asked.criterion} is no score on a validation split: allowed are {', '.join(RULES)}")
+        raise ValueError(f"--criterion {asked.criterion} is not a score on a validation split: allowed are {', '.join(RULES)}")
     return asked, words
 
 
 def sweep(asked: Sweep, cfg: "Train", words: list[str]) -> int:
     """All stages, then the trials. Returns the exit code."""
-    parts, riding = prepare(asked, cfg, words)
+    tunings, riding = prepare(asked, cfg, words)
     with lock.held(asked.workdir):
-        tune(asked, cfg, parts, riding)
-        return try_out(asked, cfg, parts) if asked.trials else 0
+        tune(asked, cfg, tunings, riding)
+        return try_out(asked, cfg, tunings) if asked.trials else 0
 
 
-def tune(asked: Sweep, cfg: "Train", parts: list[Part], riding: set[str]) -> None:
-    """Chooses the settings of every part, stage by stage, and writes chosen.json."""
+def tune(asked: Sweep, cfg: "Train", tunings: list[Tuning], riding: set[str]) -> None:
+    """Chooses the settings of every tuning, stage by stage, and writes chosen.json."""
     first = cfg.first_seed + asked.seeds
     final = f"trials on seeds {first}-{first + asked.trials - 1}" if asked.trials else "no trials"
     print(f"tuning on seeds {cfg.first_seed}-{first - 1} by validation {asked.criterion}, {final}", flush=True)
     for number, stage in enumerate(asked.stages, 1):
-        plans = [plan(part, number, stage, riding, asked.seeds, cfg.first_seed) for part in parts]
+        plans = [plan(tuning, number, stage, riding, asked.seeds, cfg.first_seed) for tuning in tunings]
         asked.launch({folder: run for runs, _ in plans for folder, run in runs.items()})
-        for part, (_, settings) in zip(parts, plans, strict=True):
-            part.chosen |= judge(part, number, settings, asked)
-    for part in parts:
-        values = {field: grid.value(word) for field, word in part.chosen.items()}
-        files.write(part.folder / "chosen.json", json.dumps(values, indent=2) + "\n")
-        print(f"\nchosen in {part.folder}: {grid.write(part.chosen)}", flush=True)
+        for tuning, (_, settings) in zip(tunings, plans, strict=True):
+            tuning.chosen |= judge(tuning, number, settings, asked)
+    for tuning in tunings:
+        values = {field: grid.value(word) for field, word in tuning.chosen.items()}
+        files.write(tuning.folder / "chosen.json", json.dumps(values, indent=2) + "\n")
+        print(f"\nchosen in {tuning.folder}: {grid.write(tuning.chosen)}", flush=True)
 
 
-def try_out(asked: Sweep, cfg: "Train", parts: list[Part]) -> int:
+def try_out(asked: Sweep, cfg: "Train", tunings: list[Tuning]) -> int:
     """The final runs and their scores. Returns the exit code."""
-    finals = {part.folder / "trials": part for part in parts}
+    finals = {tuning.folder / "trials": tuning for tuning in tunings}
     first = cfg.first_seed + asked.seeds
-    asked.launch({at: command(part, part.chosen, at, asked.trials, first) for at, part in finals.items()})
+    asked.launch({at: command(tuning, tuning.chosen, at, asked.trials, first) for at, tuning in finals.items()})
     from jaxbed.stats import main as statistics
 
     status = 0
@@ -146,8 +146,8 @@ def try_out(asked: Sweep, cfg: "Train", parts: list[Part]) -> int:
     return status
 
 
-def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], set[str]]:
-    """The parts, and the fields that can vary within one array. ValueError for what no run could do, before any is started."""
+def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Tuning], set[str]]:
+    """The tunings, and the fields that can vary within one array. ValueError for what no run could do, before any is started."""
     import jax
 
     from jaxbed import config
@@ -162,18 +162,18 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Part], s
     if other := [path for path in paths if not path.startswith("data.")]:
         raise ValueError(f"grid names {other[0]}: what is tuned is given as --grid {other[0]}=VALUE,VALUE")
     jax.config.update("jax_platforms", "cpu")  # nothing is computed here, and the runs need all of the accelerator
-    parts, opened = [], runs.job(cfg, asked.workdir).points
+    tunings, opened = [], runs.job(cfg, asked.workdir).points
     for stage in asked.stages:
         for values in itertools.product(*stage.values()):
             tried = cfg
             for field, word in zip(stage, values, strict=True):
                 tried = config.with_field(tried, field, config.from_word(cfg, field, word, f"--grid {field}"))
             runs.check([opened[0]._replace(cfg=tried, given=tried)])
-    for name, own, source, _, given in opened:
-        validation = check_criterion(asked.criterion, own, source)
+    for name, stage_cfg, source, _, given in opened:
+        validation = check_criterion(asked.criterion, stage_cfg, source)
         varied = [f"--config.{path}={getattr(given.data, path.removeprefix('data.'))}" for path in paths]
-        parts.append(Part(asked.workdir / name, [*words, *varied], validation))
-    return parts, {f"{part}.{name}" for part in ("optim", "method") for name in program.hparams_of(own, source)}
+        tunings.append(Tuning(asked.workdir / name, [*words, *varied], validation))
+    return tunings, {f"{part}.{name}" for part in ("optim", "method") for name in program.hparams_of(stage_cfg, source)}
 
 
 def check_criterion(criterion: str, cfg: "Train", source: "Source") -> str:
@@ -192,7 +192,7 @@ def check_criterion(criterion: str, cfg: "Train", source: "Source") -> str:
     return name
 
 
-def plan(part: Part, number: int, stage: grid.Stage, riding: set[str], seeds: int, first_seed: int) -> tuple[launch.Runs, dict]:
+def plan(tuning: Tuning, number: int, stage: grid.Stage, riding: set[str], seeds: int, first_seed: int) -> tuple[launch.Runs, dict]:
     """(runs, {folder of a setting's answers: setting}) of a stage, in the order of the grid."""
     runs, settings = {}, {}
     together = {field: words for field, words in stage.items() if field in riding}
@@ -200,27 +200,27 @@ def plan(part: Part, number: int, stage: grid.Stage, riding: set[str], seeds: in
     for words in itertools.product(*stage.values()):
         setting = dict(zip(stage, words, strict=True))
         apart = {field: word for field, word in setting.items() if field not in together}
-        at = part.folder / f"{number}-{'-'.join(stage)}" / grid.label(apart)
-        runs[at] = command(part, part.chosen | apart, at, seeds, first_seed, grid=entries, **{"eval.sets": (part.validation,)})
+        at = tuning.folder / f"{number}-{'-'.join(stage)}" / grid.label(apart)
+        runs[at] = command(tuning, tuning.chosen | apart, at, seeds, first_seed, grid=entries, **{"eval.sets": (tuning.validation,)})
         settings[at / grid.label({field: setting[field] for field in together})] = setting
     return runs, settings
 
 
-def command(part: Part, setting: grid.Setting, at: pathlib.Path, seeds: int, first_seed: int, **more: tuple) -> list[str]:
+def command(tuning: Tuning, setting: grid.Setting, at: pathlib.Path, seeds: int, first_seed: int, **more: tuple) -> list[str]:
     """The arguments of a run's `jaxbed train`."""
-    own = {**setting, "seeds": seeds, "first_seed": first_seed, "grid": (), **more}
-    kept = [word for word in part.words if word.partition("=")[0].removeprefix("--config.") not in own]  # a tuple given twice is joined
-    return [*kept, *(f"--config.{field}={word}" for field, word in own.items()), f"--workdir={at}"]
+    fields = {**setting, "seeds": seeds, "first_seed": first_seed, "grid": (), **more}
+    kept = [word for word in tuning.words if word.partition("=")[0].removeprefix("--config.") not in fields]  # or tuples would be joined
+    return [*kept, *(f"--config.{field}={word}" for field, word in fields.items()), f"--workdir={at}"]
 
 
-def judge(part: Part, number: int, settings: dict[pathlib.Path, grid.Setting], asked: Sweep) -> grid.Setting:
+def judge(tuning: Tuning, number: int, settings: dict[pathlib.Path, grid.Setting], asked: Sweep) -> grid.Setting:
     """The best setting of a stage; prints how all did, and adds them to sweep.csv."""
     import pandas as pd
 
     rows: list[dict[str, Any]] = [{"stage": number, "setting": grid.write(setting), **score(at, asked)} for at, setting in settings.items()]
     finite = [row for row in rows if not row["non_finite"]]
     best = max(finite, key=lambda row: (row["mean"], row["aligned"]), default=None)  # the first of equal ones
-    print(f"\nstage {number} in {part.folder}: validation {asked.criterion}, %, mean ± std of seeds")
+    print(f"\nstage {number} in {tuning.folder}: validation {asked.criterion}, %, mean ± std of seeds")
     for row in rows:
         row["tied"] = sum(row["mean"] == other["mean"] for other in finite)  # settings with this score
         row["chosen"] = "yes" if row is best else "no"
@@ -228,8 +228,8 @@ def judge(part: Part, number: int, settings: dict[pathlib.Path, grid.Setting], a
         notes += [f"one of {row['tied']} tied"] if row["tied"] > 1 else []
         notes += ["chosen"] if row is best else []
         print(f"  {row['setting']}  {100 * row['mean']:.1f} ± {100 * row['std']:.1f}  {', '.join(notes)}".rstrip(), flush=True)
-    part.rows += rows
-    files.write(part.folder / "sweep.csv", tables.csv_text(pd.DataFrame(part.rows)))
+    tuning.rows += rows
+    files.write(tuning.folder / "sweep.csv", tables.csv_text(pd.DataFrame(tuning.rows)))
     if best is None:
         raise ValueError(f"stage {number}: every setting has a seed that became non-finite; try lower values of optim.lr")
     return list(settings.values())[rows.index(best)]

@@ -1,4 +1,4 @@
-"""Full disks: a file system of a given size, in a mount namespace of its own; with more space the same command goes on."""
+"""Full disks: a file system of a given size, in a mount namespace of its own; with more space run the same command again to resume."""
 
 import contextlib
 import functools

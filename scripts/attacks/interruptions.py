@@ -1,4 +1,4 @@
-"""SIGKILL, SIGTERM and Ctrl-C at random moments; then the same command goes on, and ends as if nothing had been."""
+"""SIGKILL, SIGTERM and Ctrl-C at random moments; then run the same command again to resume, and ends as if nothing had been."""
 
 import itertools
 import pathlib

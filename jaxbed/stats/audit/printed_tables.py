@@ -117,7 +117,7 @@ def _side_by_side(selected: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 def _decimals(values: np.ndarray) -> int:
     """The number of decimals of the values, at most 9."""
-    return next((places for places in range(9) if (np.abs(np.round(values, places) - values) < 1e-9).all()), 9)
+    return next((digits for digits in range(9) if (np.abs(np.round(values, digits) - values) < 1e-9).all()), 9)
 
 
 def _half(decimals: int, scale: float) -> float:

@@ -212,12 +212,12 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 def _names(given: pd.Series, name: str, source: str) -> pd.Series:
     """Names after `names.clean`, empty where one is missing. Raises ValueError for a name that a table cannot show."""
-    places, texts = pd.factorize(given)
+    rows, texts = pd.factorize(given)
     cleaned = [names.clean(str(text)) for text in texts]
     for index, text in enumerate(cleaned):
         if text and (fault := names.fault(text)):
-            raise ValueError(f"{source}: {name} {names.quoted(text)} in {_first(pd.Series(places == index, index=given.index))} {fault}")
-    return pd.Series([*cleaned, ""], dtype="str").take(places).set_axis(given.index)
+            raise ValueError(f"{source}: {name} {names.quoted(text)} in {_first(pd.Series(rows == index, index=given.index))} {fault}")
+    return pd.Series([*cleaned, ""], dtype="str").take(rows).set_axis(given.index)
 
 
 def _refuse_duplicates(frame: pd.DataFrame, source: str) -> None:
