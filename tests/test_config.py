@@ -292,10 +292,17 @@ def test_docstring_shows_commands_that_work(stem, monkeypatch):
         config.check(parse(monkeypatch, *words[3:]))
 
 
-@pytest.mark.parametrize("stem", FILES)
-def test_overrides_named_in_the_docstring_exist(stem, monkeypatch):
-    for override in re.findall(r"--config\.[\w.]+=\w+", of_file(stem).__doc__.partition("python -m")[0]):
-        parse(monkeypatch, f"--config=configs/{stem}.py", override)
+NAMED = [
+    (stem, override)
+    for stem in FILES
+    for override in re.findall(r"--config\.[\w.]+=\w+", (of_file(stem).__doc__ or "").partition("python -m")[0])
+]
+
+
+@pytest.mark.parametrize(("stem", "override"), NAMED)
+def test_overrides_named_in_the_docstring_exist(stem, override, monkeypatch):
+    plain, given = (parse(monkeypatch, f"--config={stem}", *words) for words in ((), (override,)))
+    assert plain != given
 
 
 # Flags

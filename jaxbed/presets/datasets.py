@@ -6,17 +6,16 @@ A new data set is one more function here, named in SETTINGS; a method's file nev
 
 import dataclasses
 import re
-from typing import Any
 
 from jaxbed import config
-from jaxbed.config import Train
+from jaxbed.config import MethodConfig, Train
 from jaxbed.data import augment, bar, bffhq, colored_mnist, corrupted_cifar10, folder, imagenet, noise, shapes, waterbirds
 from jaxbed.models import mlp, resnet
 from jaxbed.optim import Optim
 from jaxbed.presets import published
 
 
-def _shapes(name: str, method: Any) -> Train:
+def _shapes(name: str, method: MethodConfig) -> Train:
     """A quarter-width ResNet-10 on 32-px shapes: minutes on two CPU cores."""
     return Train(
         name=name,
@@ -30,7 +29,7 @@ def _shapes(name: str, method: Any) -> Train:
     )
 
 
-def _colored_mnist(name: str, method: Any) -> Train:
+def _colored_mnist(name: str, method: MethodConfig) -> Train:
     """Lee et al. (2022): 3-layer MLP, Adam with PyTorch's defaults, batch 256, 200 epochs, 5 trials, no augmentation.
 
     Learning rate 1e-2 is DisEnt's; with inputs divided by 255 twice it gives the paper's Vanilla and LfF rows.
@@ -47,7 +46,7 @@ def _colored_mnist(name: str, method: Any) -> Train:
     )
 
 
-def _colored_mnist_resnet(name: str, method: Any) -> Train:
+def _colored_mnist_resnet(name: str, method: MethodConfig) -> Train:
     """The same for methods that work on maps, and for what they are compared with; inputs in [0, 1]. No table of that paper."""
     return dataclasses.replace(
         _colored_mnist(name, method),
@@ -57,7 +56,7 @@ def _colored_mnist_resnet(name: str, method: Any) -> Train:
     )
 
 
-def _bffhq(name: str, method: Any) -> Train:
+def _bffhq(name: str, method: MethodConfig) -> Train:
     """Lee et al. (2022): ResNet-18 from scratch, 224 px, random crop and flip, Adam with its defaults, batch 64, 100 epochs, 5 trials.
 
     The paper tuned the learning rate by AC score and does not give it; 1e-4 is DisEnt's.
@@ -74,18 +73,18 @@ def _bffhq(name: str, method: Any) -> Train:
     )
 
 
-def _waterbirds(name: str, method: Any) -> Train:
+def _waterbirds(name: str, method: MethodConfig) -> Train:
     """The same on Waterbirds; for its learning rate there is no source but BFFHQ's."""
     return dataclasses.replace(_bffhq(name, method), data=waterbirds.Config())
 
 
-def _bar(name: str, method: Any) -> Train:
+def _bar(name: str, method: MethodConfig) -> Train:
     """The same on BAR, where the paper starts from ImageNet weights: --config.init_from=resnet18.pth. Learning rate BiasEnsemble's."""
     cfg = _bffhq(name, method)
     return dataclasses.replace(cfg, data=bar.Config(), optim=dataclasses.replace(cfg.optim, lr=1e-5))
 
 
-def _corrupted_cifar10(name: str, method: Any) -> Train:
+def _corrupted_cifar10(name: str, method: MethodConfig) -> Train:
     """After LfF and DisEnt: Adam at 1e-3, batch 256, 200 epochs, padded crop and flip; ResNet-18 for 32 px in place of LfF's ResNet-20."""
     return Train(
         name=name,
@@ -99,7 +98,7 @@ def _corrupted_cifar10(name: str, method: Any) -> Train:
     )
 
 
-def _noise(name: str, method: Any) -> Train:
+def _noise(name: str, method: MethodConfig) -> Train:
     """ResNet-50 at 224 px in bfloat16 on random images, augmented as usual: how fast, and does it fit? Read img/s from epoch 2."""
     return Train(
         name=name,
@@ -113,7 +112,7 @@ def _noise(name: str, method: Any) -> Train:
     )
 
 
-def _imagenet(name: str, method: Any) -> Train:
+def _imagenet(name: str, method: MethodConfig) -> Train:
     """ImageNet-1k from scratch, 100 epochs: learning rate 0.1 at 256 images, divided by 10 at 30, 60 and 90. Name the data:
 
     --config.data.train=FOLDER --config.data.val=FOLDER --config.data.edge=FOLDER ... (see jaxbed/data/imagenet.py).
@@ -130,15 +129,15 @@ def _imagenet(name: str, method: Any) -> Train:
     )
 
 
-def _imagenet_biasbed(name: str, method: Any) -> Train:
+def _imagenet_biasbed(name: str, method: MethodConfig) -> Train:
     """As BiasBed trained and tested: mild crops at 256 px, learning rate 0.2, selection on ImageNet-val, zoomed stimuli, mean logits."""
-    cfg = _imagenet(name, method)
-    crop = dataclasses.replace(cfg.data.augment, crop_px=256, scale_frac=(0.5, 1.0), ratio=(0.8, 1.0))
-    data = dataclasses.replace(cfg.data, val_from_train=0, decision="sixteen_mean_logit", zoom=True, augment=crop)
+    cfg, data = _imagenet(name, method), imagenet.Config()
+    crop = dataclasses.replace(data.augment, crop_px=256, scale_frac=(0.5, 1.0), ratio=(0.8, 1.0))
+    data = dataclasses.replace(data, val_from_train=0, decision="sixteen_mean_logit", zoom=True, augment=crop)
     return dataclasses.replace(cfg, data=data, optim=dataclasses.replace(cfg.optim, lr=0.2), seeds=10)
 
 
-def _folder(name: str, method: Any) -> Train:
+def _folder(name: str, method: MethodConfig) -> Train:
     """Images of the user's own: ResNet-18 from scratch at 128 px, padded crop and flip. A choice of ours to start from, not published.
 
     Name the images, --config.data.train=DIR (see jaxbed/data/folder.py). For weights to start from, --config.init_from=resnet18.pth with
@@ -171,7 +170,7 @@ SETTINGS = {
 }
 
 
-def build(name: str, method: Any, dataset: str) -> Train:
+def build(name: str, method: MethodConfig, dataset: str) -> Train:
     """The run of one algorithm on one data set of SETTINGS, with the settings published for both.
 
     DATASET:PERCENT also chooses the ratio of bias-conflicting images, where a data set has several.
@@ -185,7 +184,7 @@ def build(name: str, method: Any, dataset: str) -> Train:
     if percent:
         if not hasattr(cfg.data, "conflicting_percent") or not re.fullmatch(r"\d+(\.\d+)?", percent):
             raise ValueError(
-                f"{dataset}:{percent}: the part after a second colon is a percentage of bias-conflicting images, for data sets with several ratios"
+                f"{dataset}:{percent}: the part after a second colon is a percentage of conflicting images, for data sets with several"
             )
         cfg = config.with_field(cfg, "data.conflicting_percent", float(percent))
     return published.apply(cfg, dataset)
