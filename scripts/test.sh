@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Sets up .venv and runs style and type checks and the test suite. Arguments go to pytest.
+# Sets up .venv, runs style and type checks, builds the documentation, and runs the test suite. Arguments go to pytest.
 set -euo pipefail
-EXTRAS=dev
+EXTRAS=dev,docs
 . "$(dirname "$0")/environment.sh"
 
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
+site=$(mktemp -d)
+trap 'rm -rf "$site"' EXIT
+NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir "$site"  # seconds; its theme advertises a successor
 .venv/bin/python -m pytest -n 2 --dist loadfile "$@"  # a file's tests share what is compiled for them

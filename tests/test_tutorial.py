@@ -29,8 +29,8 @@ def test_the_tutorial_runs_as_written(tmp_path):
     scores = pd.read_csv(tmp_path / "report" / "scores.csv")
     assert set(zip(scores["algorithm"], scores["dataset"], strict=True)) == {(a, d) for a in ("ERM", "Reweight") for d in ("test", "gray")}
     assert (tmp_path / "report" / "report.html").is_file() and list((tmp_path / "report" / "figures").iterdir())
-    shown = done.stdout[done.stdout.rindex("Asked: ") :]
-    heads = [line for line in result.splitlines() if line.startswith(("Asked: ", "accuracy, ", "algorithm "))]
+    shown = done.stdout[done.stdout.rindex("Question: ") :]
+    heads = [line for line in result.splitlines() if line.startswith(("Question: ", "accuracy, ", "algorithm "))]
     assert len(heads) == 3 and all(line in shown for line in heads)
     for algorithm in ("ERM", "Reweight"):
         assert re.search(rf"^{algorithm} +[\d.]+ ± [\d.]+\*? +[\d.]+ ± [\d.]+\*? +5$", shown, re.MULTILINE)
