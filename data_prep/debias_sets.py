@@ -79,15 +79,15 @@ def _bffhq_sizes(percent: float, train: int) -> dict[tuple[bool, int], int]:
 
 def _pool(folder: pathlib.Path) -> dict[tuple[int, int], list[str]]:
     """{(label, bias): one name of each image}. Ratios hold copies of one another's images, and number them as they like."""
-    places = [folder / f"{percent:g}pct" for percent in biased_images.PERCENTS]
-    places = [place for place in (*places, *(folder / name for name in ("valid", "val", "test"))) if place.is_dir()]
-    found = sorted({path for place in places for path in biased_images.list_images(place)})
-    if not found:
+    folders = [folder / f"{percent:g}pct" for percent in biased_images.PERCENTS]
+    folders = [subfolder for subfolder in (*folders, *(folder / name for name in ("valid", "val", "test"))) if subfolder.is_dir()]
+    paths = sorted({path for subfolder in folders for path in biased_images.list_images(subfolder)})
+    if not paths:
         raise FileNotFoundError(
             f"{folder} holds no images in folders 0.5pct, 1pct, 2pct, 5pct, valid or test: name the archive's folder bffhq"
         )
     cells: dict[tuple[int, int], dict[bytes, str]] = {}
-    for path in found:
+    for path in paths:
         digest = hashlib.sha256(path.read_bytes()).digest()
         cells.setdefault(biased_images.tokens(path, 2), {}).setdefault(digest, path.relative_to(folder).as_posix())
     return {cell: list(names.values()) for cell, names in cells.items()}
@@ -143,31 +143,31 @@ def bar(folder: pathlib.Path, percents: Sequence[float], seed: int) -> dict[floa
     tables = {}
     for percent in percents:
         train, val = BAR_CONFLICTING[percent]
-        own = [(rows, VAL) for rows in conflicting[BAR_TEST:][:val]] + [(rows, TRAIN) for rows in conflicting[spare:][:train]]
-        tables[percent] = fixed + [(name, y, split, bar_set.dummy(y)) for (name, y), split in own]
+        drawn = [(rows, VAL) for rows in conflicting[BAR_TEST:][:val]] + [(rows, TRAIN) for rows in conflicting[spare:][:train]]
+        tables[percent] = fixed + [(name, y, split, bar_set.dummy(y)) for (name, y), split in drawn]
     return tables
 
 
 def _actions(folder: pathlib.Path, name: str) -> list[tuple[str, int]]:
     """(image, label) of a flat folder with files <class>_<number>.<ending>."""
-    found = []
+    rows = []
     for path in sorted(biased_images.list_images(folder / name)):
         action, _, number = path.stem.rpartition("_")
         if action not in bar_set.CLASSES or not number.isdigit():
             raise ValueError(f"{path}: names are <class>_<number>, the class one of {', '.join(bar_set.CLASSES)}")
-        found.append((path.relative_to(folder).as_posix(), bar_set.CLASSES.index(action)))
-    if not found:
+        rows.append((path.relative_to(folder).as_posix(), bar_set.CLASSES.index(action)))
+    if not rows:
         raise FileNotFoundError(f"no images under {folder / name}: expected is the original BAR, train/<class>_<number>.jpg and test/")
-    return found
+    return rows
 
 
 def _spread(rows: list[tuple[str, int]], rng: np.random.Generator) -> list[tuple[str, int]]:
     """In random order, but any stretch of it has the classes about in proportion."""
     label = np.array([y for _, y in rows])
-    place = np.empty(len(rows))
+    position = np.empty(len(rows))
     for y, size in zip(*np.unique(label, return_counts=True), strict=True):
-        place[label == y] = (rng.permutation(size) + rng.random()) / size
-    return [rows[row] for row in np.argsort(place, kind="stable")]
+        position[label == y] = (rng.permutation(size) + rng.random()) / size
+    return [rows[row] for row in np.argsort(position, kind="stable")]
 
 
 # Tables
@@ -189,8 +189,8 @@ def write(folder: pathlib.Path, tables: dict[float, list[Row]], bias: str) -> No
         files.write(path, text)
         counts = []
         for split, name in enumerate(biased_images.SPLITS):
-            own = [y == b for _, y, s, b in tables[percent] if s == split]
-            counts.append(f"{name} {sum(own):,} aligned + {len(own) - sum(own):,} conflicting")
+            aligned = [y == b for _, y, s, b in tables[percent] if s == split]
+            counts.append(f"{name} {sum(aligned):,} aligned + {len(aligned) - sum(aligned):,} conflicting")
         print(f"{path}: {', '.join(counts)}")
 
 

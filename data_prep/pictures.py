@@ -45,15 +45,15 @@ class Job(NamedTuple):
 
 def digest(job: Job) -> str:
     """Of the names of a part's images, and of the sizes and times of modification of those that are files."""
-    found = [[int(row), str(name)] for row, name in zip(job.rows, job.names, strict=True)]
+    images = [[int(row), str(name)] for row, name in zip(job.rows, job.names, strict=True)]
     if not job.source.startswith("tfds:"):
-        for row in found:
+        for row in images:
             try:
                 facts = (pathlib.Path(job.source) / row[1]).stat()
                 row += [facts.st_size, facts.st_mtime_ns]
             except OSError:  # a image that cannot be read
                 pass
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(images).encode()).hexdigest()
 
 
 def reader(job: Job) -> Callable[[int], bytes]:
@@ -61,7 +61,7 @@ def reader(job: Job) -> Callable[[int], bytes]:
     if not job.source.startswith("tfds:"):
         return image_files.files(pathlib.Path(job.source), job.names)
     read = opened(job.source)[3]
-    return lambda place: read(int(job.rows[place]))
+    return lambda index: read(int(job.rows[index]))
 
 
 def write(job: Job) -> dict:
@@ -75,9 +75,9 @@ def write(job: Job) -> dict:
     read, kept, skipped = reader(job), [], {}
 
     def encoded():
-        for place, (row, name) in enumerate(zip(job.rows, job.names, strict=True)):
+        for index, (row, name) in enumerate(zip(job.rows, job.names, strict=True)):
             try:
-                content = read(place)
+                content = read(index)
                 square = decode.square(content, *((job.side_px, job.side_px) if job.form == "uint8" else (1, 0)))  # jpeg: is it readable?
             except (OSError, ValueError) as error:
                 if job.corrupt == "fail":

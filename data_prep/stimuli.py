@@ -98,24 +98,24 @@ def faults(name: str, folder: pathlib.Path, published: bool = True) -> list[str]
         return []
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     matches = {path: re.fullmatch(known.pattern, path) for path in paths}
-    found = [f"{path!r} is no name of this set" for path, match in matches.items() if not match]
+    wrong = [f"{path!r} is no name of this set" for path, match in matches.items() if not match]
     numbers = collections.Counter(tuple(match.groupdict().values()) for match in matches.values() if match)
     pairs = [(shape, texture) for shape in SIXTEEN for texture in SIXTEEN] if name == "cue-conflict" else [(shape,) for shape in SIXTEEN]
     for pair in pairs:
         if numbers[pair] != known.count:
             lost = [path for i in range(1, 11) if (path := f"{pair[0]}/{pair[0]}{i}.png") not in paths] if known.pattern == ONE_CUE else []
             which = f" ({', '.join(lost)} missing)" if lost else ""
-            found.append(f"{' with texture '.join(pair)}: {numbers[pair]} images and not {known.count}{which}")
+            wrong.append(f"{' with texture '.join(pair)}: {numbers[pair]} images and not {known.count}{which}")
     for path, file in paths.items():
         try:
             decode.square(file.read_bytes(), 1, 0)
         except (OSError, ValueError, SyntaxError) as error:
-            found.append(f"{path} cannot be read ({error})")
-    if not found and published and known.tree:
+            wrong.append(f"{path} cannot be read ({error})")
+    if not wrong and published and known.tree:
         odd = [c for c, digits in zip(SIXTEEN, known.classes.split(), strict=False) if not tree(folder / c).startswith(digits)]
         where = f" (other images in {', '.join(odd)})" if odd else ""
-        found.append(f"its content has git tree {tree(folder)}, and the published one is {known.tree}{where}")
-    return found
+        wrong.append(f"its content has git tree {tree(folder)}, and the published one is {known.tree}{where}")
+    return wrong
 
 
 def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
@@ -217,17 +217,17 @@ def prepare(name: str, target: pathlib.Path, archives: pathlib.Path | None, dige
         fetch(URL.format(name), archive)
     elif not archive.is_file():
         raise FileNotFoundError(f"{archive} is missing: fetch {URL.format(name)}, or run without --from")
-    found = records.checksum(archive)
-    if digest and digest != found:
-        raise ValueError(f"{archive} has SHA-256 {found}, and --sha256 says {digest}: delete it and fetch it again")
+    checksum = records.checksum(archive)
+    if digest and digest != checksum:
+        raise ValueError(f"{archive} has SHA-256 {checksum}, and --sha256 says {digest}: delete it and fetch it again")
     partial = target / f".{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
     try:
         content = unpack(archive, partial)
         if wrong := faults(name, content, published=not digest):
-            cure = "delete the archive and run again" + ("" if digest else f", or accept its content with --sha256 {name}={found}")
+            cure = "delete the archive and run again" + ("" if digest else f", or accept its content with --sha256 {name}={checksum}")
             raise ValueError(f"{archive} does not hold this set: {_some(wrong)}. If it is damaged, {cure}")
-        facts = {"archive": URL.format(name), "sha256": found, "tree": tree(content)}
+        facts = {"archive": URL.format(name), "sha256": checksum, "tree": tree(content)}
         files.write(record, json.dumps(facts, indent=1) + "\n")
         os.replace(content, folder)  # last: a folder that is there is whole
     finally:
@@ -235,7 +235,7 @@ def prepare(name: str, target: pathlib.Path, archives: pathlib.Path | None, dige
     if archives is None:
         archive.unlink()
     count = sum(path.is_file() for path in folder.rglob("*"))
-    print(f"{name}: {count:,} images in {folder}; archive's SHA-256 {found}, content's git tree {facts['tree']}")
+    print(f"{name}: {count:,} images in {folder}; archive's SHA-256 {checksum}, content's git tree {facts['tree']}")
 
 
 def _some(words: list[str]) -> str:

@@ -58,25 +58,25 @@ def save(params: PyTree, out: pathlib.Path) -> None:
     print(f"written: {out}, {out.stat().st_size / 2**20:.1f} MiB")
 
 
-def squares(place: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
+def squares(location: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
     """Batches [B, side, side, 3] of random squares of random images, values in [0, 1], without end."""
     side, rng = asked.side_px, np.random.default_rng(seed)
-    if place == "shapes":
+    if location == "shapes":
         images = shapes.Config(side_px=side).open().train.image
-        found = (images[rng.integers(0, len(images), asked.batch)] for _ in itertools.repeat(None))
+        batches = (images[rng.integers(0, len(images), asked.batch)] for _ in itertools.repeat(None))
     else:
-        images = image_files.open_place(place, image_files.Size(asked.resize_px, asked.resize_px, "fast"), "skip").images
+        images = image_files.open_location(location, image_files.Size(asked.resize_px, asked.resize_px, "fast"), "skip").images
 
         def rows_of(step: int) -> np.ndarray:
             return np.random.default_rng([seed, step]).integers(0, len(images), asked.batch)
 
-        found = (image for image, _ in stream.batches(images, rows_of, 0))
-    told: set[str] = set()
-    for whole in found:
-        if place != "shapes":
-            for name in sorted(set(images.skipped) - told):
-                told.add(name)
-                print(f"left out: {name} of {place} ({images.skipped[name]})", flush=True)
+        batches = (image for image, _ in stream.batches(images, rows_of, 0))
+    reported: set[str] = set()
+    for whole in batches:
+        if location != "shapes":
+            for name in sorted(set(images.skipped) - reported):
+                reported.add(name)
+                print(f"left out: {name} of {location} ({images.skipped[name]})", flush=True)
         tops, lefts = rng.integers(0, whole.shape[1] - side + 1, (2, asked.batch))
         cut = [image[top : top + side, left : left + side] for image, top, left in zip(whole, tops, lefts, strict=True)]
         yield np.stack(cut).astype(np.float32) / 255
@@ -129,20 +129,20 @@ def train(asked: argparse.Namespace) -> None:
     network = style_network.Config(width=asked.width, stages=asked.stages)
     params = style_network.draw(asked.width, asked.stages, asked.seed)
     if asked.encoder != "random":
-        found = torch_files.read(asked.encoder)
-        if "0.weight" in found:
-            params["encoder"] = style_network.encoder_from_torch(found, asked.stages)
+        weights = torch_files.read(asked.encoder)
+        if "0.weight" in weights:
+            params["encoder"] = style_network.encoder_from_torch(weights, asked.stages)
         else:
-            own = [name for name in style_network.shapes(asked.width, asked.stages) if name.startswith("encoder/") and name in found]
-            params["encoder"] = traverse_util.unflatten_dict({name: found[name] for name in own}, sep="/").get("encoder", {})
+            names = [name for name in style_network.shapes(asked.width, asked.stages) if name.startswith("encoder/") and name in weights]
+            params["encoder"] = traverse_util.unflatten_dict({name: weights[name] for name in names}, sep="/").get("encoder", {})
         _check(params, asked.width, asked.stages, asked.encoder)
     batches = zip(squares(asked.content, asked, 2 * asked.seed), squares(asked.style, asked, 2 * asked.seed + 1), strict=True)
     save(fit(network, params, batches, asked, functools.partial(print, flush=True)), asked.out)
 
 
 def _check(params: PyTree, width: int, stages: int, origin: str) -> None:
-    found = {name: array.shape for name, array in traverse_util.flatten_dict(params, sep="/").items()}
-    wrong = sorted(set(found.items()) ^ set(style_network.shapes(width, stages).items()))
+    actual = {name: array.shape for name, array in traverse_util.flatten_dict(params, sep="/").items()}
+    wrong = sorted(set(actual.items()) ^ set(style_network.shapes(width, stages).items()))
     if wrong:
         raise ValueError(f"{origin}: {wrong[0][0]} does not fit width {width} and {stages} stages: set --width and --stages")
 
@@ -174,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
         if asked.task == "convert":
             convert(asked.vgg, asked.decoder, asked.out)
         else:
-            asked.side_px = asked.side_px or min(SIDE_PX.get(place, 256) for place in (asked.content, asked.style))
+            asked.side_px = asked.side_px or min(SIDE_PX.get(location, 256) for location in (asked.content, asked.style))
             train(asked)
     except (ValueError, OSError) as error:
         ending.tell("style_network", error)

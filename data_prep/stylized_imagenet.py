@@ -51,12 +51,14 @@ class Work(NamedTuple):
     styles: list[pathlib.Path]  # by row: file of a prepared painting
 
 
-def open_places(places: dict[str, str]) -> dict[str, Images]:
+def open_splits(locations: dict[str, str]) -> dict[str, Images]:
     """The images of val, and of train if it is named, as squares of 224 pixels."""
-    for place in places.values():
-        if place.startswith("tfds:"):
-            raise ValueError(f"{place}: paintings are drawn in the order of folders and names, which TFDS does not keep. Name a folder")
-    return {split: image_files.open_place(place, image_files.Size(SIDE, 256)).images for split, place in places.items() if place}
+    for location in locations.values():
+        if location.startswith("tfds:"):
+            raise ValueError(f"{location}: paintings are drawn in the order of folders and names, which TFDS does not keep. Name a folder")
+    return {
+        split: image_files.open_location(location, image_files.Size(SIDE, 256)).images for split, location in locations.items() if location
+    }
 
 
 def assign(splits: dict[str, Images], styles: list[pathlib.Path], seed: int) -> Work:
@@ -112,8 +114,8 @@ def stylized(
             wanted = rows[first : first + batch]
             loaded = [(row, pair) for row, pair in zip(wanted, pool.map(load, wanted), strict=True) if pair]
             content, painting = np.zeros((2, batch, SIDE, SIDE, 3), np.uint8)  # always of one size, so compiled once
-            for place, (_, pair) in enumerate(loaded):
-                content[place], painting[place] = pair
+            for index, (_, pair) in enumerate(loaded):
+                content[index], painting[index] = pair
             yield np.array([row for row, _ in loaded], int), content, painting
 
     waiting = None
@@ -137,11 +139,11 @@ def write(path: pathlib.Path, image: np.ndarray) -> None:
 def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int, int], batch: int, threads: int, corrupt: str) -> None:
     """Makes what is missing of one shard, every n-th image, and writes its summary."""
     number, count = shard
-    own = np.arange(number - 1, len(work.outputs), count)
-    for folder in {(target / work.outputs[row]).parent for row in own}:
+    shard_rows = np.arange(number - 1, len(work.outputs), count)
+    for folder in {(target / work.outputs[row]).parent for row in shard_rows}:
         folder.mkdir(parents=True, exist_ok=True)
-    rows = np.array([row for row in own if not (target / work.outputs[row]).is_file()], int)
-    skipped, done, begun = {}, 0, time.monotonic()
+    rows = np.array([row for row in shard_rows if not (target / work.outputs[row]).is_file()], int)
+    before, skipped, done, begun = len(shard_rows) - len(rows), {}, 0, time.monotonic()
     reported = begun
     with ThreadPoolExecutor(threads) as pool:
         for made, images in stylized(work, rows, stylize, batch, pool, skipped if corrupt == "skip" else None):
@@ -149,13 +151,13 @@ def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int
             done += len(made)
             if (now := time.monotonic()) - reported > REPORT_S:
                 reported = now
-                print(f"{len(own) - len(rows) + done:,} of {len(own):,} images, {done / (now - begun):,.0f} a second", flush=True)
-    facts = {"images": len(own), "written": done, "there before": len(own) - len(rows), "skipped": dict(sorted(skipped.items()))}
+                print(f"{before + done:,} of {len(shard_rows):,} images, {done / (now - begun):,.0f} per second", flush=True)
+    facts = {"images": len(shard_rows), "written": done, "there before": before, "skipped": dict(sorted(skipped.items()))}
     _save(target / f"shard-{number}-of-{count}.json", facts)
     for name, reason in sorted(skipped.items()):
         print(f"left out: {name} ({reason})")
-    rate = f", {done / (time.monotonic() - begun):,.0f} a second" if done else ""
-    print(f"{target}: {done:,} images written{rate}, {len(own) - len(rows):,} were there, {len(skipped)} left out")
+    rate = f", {done / (time.monotonic() - begun):,.0f} per second" if done else ""
+    print(f"{target}: {done:,} images written{rate}, {before:,} already existed, {len(skipped)} left out")
 
 
 def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, threads: int) -> None:
@@ -207,7 +209,7 @@ def begin(asked: argparse.Namespace) -> tuple[Work, Callable]:
 
     config = style_network.Config(asked.weights, asked.width, asked.stages, asked.dtype)
     stylize = make_stylize(config, config.load(), asked.alpha)
-    splits = open_places({"val": asked.val, "train": asked.train})
+    splits = open_splits({"val": asked.val, "train": asked.train})
     names, excluded = paintings.prepare(asked.styles, asked.target / "paintings", asked.threads)
     for name, reason in excluded.items():
         print(f"painting left out: {name} ({reason})")

@@ -58,12 +58,12 @@ class Composite(NamedTuple):
     """One to make."""
 
     bird: str
-    place: int
+    kind: int  # of its background, in `KINDS`
     background: pathlib.Path
 
     @property
     def output(self) -> str:
-        return f"{KINDS[self.place]}/{self.bird}"
+        return f"{KINDS[self.kind]}/{self.bird}"
 
 
 def is_water(name: str, fix_tern: bool) -> bool:
@@ -100,23 +100,23 @@ def conflicts(bird: Bird, percent: float) -> bool:
     return bird.rank < bird.size - round(share * bird.size)
 
 
-def assign(birds: list[Bird], places: pathlib.Path, rng: np.random.Generator) -> list[Composite]:
+def assign(birds: list[Bird], places365: pathlib.Path, rng: np.random.Generator) -> list[Composite]:
     """A background of its own for each (bird, kind of place) that some ratio needs, whichever are asked for."""
     made = []
     for kind in (0, 1):
-        found = sorted(path for name in PLACES[kind] for path in (places / name).glob("*.jpg"))
-        drawn = rng.permutation(len(found))
+        paths = sorted(path for name in PLACES[kind] for path in (places365 / name).glob("*.jpg"))
+        drawn = rng.permutation(len(paths))
         wanted = []
         for bird in birds:
             ever = {conflicts(bird, percent) for percent in biased_images.PERCENTS}
             if (bird.y != kind) in ever:
                 wanted.append(bird.name)
-        if len(found) < len(wanted):
-            folders = " and ".join(str(places / name) for name in PLACES[kind])
+        if len(paths) < len(wanted):
+            folders = " and ".join(str(places365 / name) for name in PLACES[kind])
             raise ValueError(
-                f"{folders} hold {len(found)} images (*.jpg), and {len(wanted)} are needed: --places names Places365's data_large"
+                f"{folders} hold {len(paths)} images (*.jpg), and {len(wanted)} are needed: --places names Places365's data_large"
             )
-        made += [Composite(name, kind, found[row]) for name, row in zip(wanted, drawn[: len(wanted)], strict=True)]
+        made += [Composite(name, kind, paths[row]) for name, row in zip(wanted, drawn[: len(wanted)], strict=True)]
     return made
 
 
@@ -177,7 +177,7 @@ def make(asked: argparse.Namespace) -> None:
     tables = {}
     for percent in biased_images.PERCENTS:
         rows = [(bird, bird.y ^ conflicts(bird, percent)) for bird in birds]
-        tables[percent] = [(f"{KINDS[place]}/{bird.name}", bird.y, bird.split, place) for bird, place in rows]
+        tables[percent] = [(f"{KINDS[kind]}/{bird.name}", bird.y, bird.split, kind) for bird, kind in rows]
     debias_sets.write(asked.target, tables, "place")
 
 

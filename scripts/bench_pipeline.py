@@ -79,13 +79,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make(pathlib.Path(folder), asked.images)
         print(f"{results['cores']} cores; images a second", flush=True)
-        for name, place, size in (
+        for name, subfolder, size in (
             ("folder, exact (evaluation)", "images", exact),
             ("folder, fast (training)", "images", fast),
             ("JPEG records, fast", "jpeg", fast),
             ("uint8 records", "uint8", fast),
         ):
-            images = image_files.open_place(str(pathlib.Path(folder) / place), size, threads=asked.threads).images
+            images = image_files.open_location(str(pathlib.Path(folder) / subfolder), size, threads=asked.threads).images
             threads, rates = stream.readers(images.threads), measure(images)
             results[name] = {"threads": threads, "rates": rates}
             described = f"{name}, {threads} threads"

@@ -29,7 +29,7 @@ def run(source, target, *options):
 def test_jpeg_records_are_the_folder_and_go_on_where_they_stopped(source, tmp_path, capsys):
     target = tmp_path / "records"
     assert run(source, target) == 0 and "12 images of 3 classes in 3 files, 0 left out" in capsys.readouterr().out
-    plain, found = (image_files.open_place(str(place), Size(16, 16)) for place in (source, target))
+    plain, found = (image_files.open_location(str(place), Size(16, 16)) for place in (source, target))
     np.testing.assert_array_equal(found.images.load()[0], plain.images.load()[0])
     np.testing.assert_array_equal(found.labels, plain.labels)
     times = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
@@ -38,7 +38,7 @@ def test_jpeg_records_are_the_folder_and_go_on_where_they_stopped(source, tmp_pa
     assert run(source, target) == 0
     again = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
     assert [name for name in times if times[name] != again[name]] == ["part-00001-of-00003.array_record"]
-    np.testing.assert_array_equal(image_files.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.load()[0])
+    np.testing.assert_array_equal(image_files.open_location(str(target), Size(16, 16)).images.load()[0], plain.images.load()[0])
 
 
 def test_parts_whose_images_have_changed_are_made_again(source, tmp_path):
@@ -84,9 +84,9 @@ def test_squares_and_unreadable_images(source, tmp_path, capsys):
     found = records.open_records(target)
     assert len(found.names) == 11 and "class1/4.jpeg" not in found.names and found.side_px == 16
     assert list(json.loads((target / "manifest.json").read_text())["skipped"]) == ["class1/4.jpeg"]
-    plain = image_files.open_place(str(source), Size(16, 16), corrupt="skip")
+    plain = image_files.open_location(str(source), Size(16, 16), corrupt="skip")
     rows = np.flatnonzero(plain.images.names != "class1/4.jpeg")
-    np.testing.assert_array_equal(image_files.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.take(rows)[0])
+    np.testing.assert_array_equal(image_files.open_location(str(target), Size(16, 16)).images.load()[0], plain.images.take(rows)[0])
 
 
 def test_a_folder_begun_with_other_settings_is_left_alone(source, tmp_path, capsys):

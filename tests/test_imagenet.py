@@ -53,7 +53,7 @@ def opened(root, **options):
 def test_training_and_held_out_images_are_apart_and_labelled(root):
     source = opened(root)
     val = source.sets["val"]
-    assert set(source.sets) == {"val"} and val.role == "val" and source.parts == ()
+    assert set(source.sets) == {"val"} and val.role == "val" and source.components == ()
     assert source.train.image.shape == (900, 10, 10, 3) and val.split.image.shape == (100, 8, 8, 3)
     for split in (source.train, val.split):
         np.testing.assert_array_equal(class_of(split.image), split.label)
@@ -94,9 +94,9 @@ def test_imagenet_val_is_a_test_set_and_selects_only_where_asked_to(root):
 
 def test_mixtures_have_names_and_shares(root):
     source = opened(root, more=(str(root / "train"),), shares=(0.5, 0.5))
-    assert [part.size for part in source.parts] == [900, 900] and len(source.train.label) == 1800
+    assert [part.size for part in source.components] == [900, 900] and len(source.train.label) == 1800
     np.testing.assert_array_equal(class_of(source.train.image), source.train.label)
-    assert opened(root, more=(str(root / "train"),)).parts == ()
+    assert opened(root, more=(str(root / "train"),)).components == ()
 
 
 @pytest.mark.parametrize("ending", [".png", ".bmp"])

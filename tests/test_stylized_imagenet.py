@@ -81,7 +81,7 @@ def test_draw_is_the_published_one():
 
 
 def test_images_get_paintings_in_the_order_of_folders_and_names(source):
-    splits = script.open_places({"val": str(source / "val"), "train": str(source / "train")})
+    splits = script.open_splits({"val": str(source / "val"), "train": str(source / "train")})
     paintings = [source / f"{i}" for i in range(4)]
     work = script.assign(splits, paintings, script.SEED)
     assert work.outputs == [
@@ -308,4 +308,4 @@ def test_images_that_differ_in_their_endings_only_are_an_error(tmp_path):
     for ending in ("png", "jpg"):
         image(tmp_path / "a" / f"x.{ending}", np.random.default_rng(0), (300, 300))
     with pytest.raises(ValueError, match=r"two images would be written to val/a/x\.png"):
-        script.assign(script.open_places({"val": str(tmp_path)}), [tmp_path], 0)
+        script.assign(script.open_splits({"val": str(tmp_path)}), [tmp_path], 0)

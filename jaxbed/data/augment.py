@@ -161,18 +161,18 @@ def draw_box(key: jax.Array, side_px: Size, scale_frac: tuple[float, float], rat
     Area is uniform in scale_frac of the image's, width over height log-uniform in ratio; of ten drawn, the first that fits. Where
     none does: the largest central box whose ratio is allowed.
     """
-    box, found = _draw_fitting(key, side_px, side_px, scale_frac, ratio)
+    box, fits = _draw_fitting(key, side_px, side_px, scale_frac, ratio)
     height, width = side_px
     h, w = min(height, round(width / ratio[0])), min(width, round(height * ratio[1]))
     central = ((height - h) // 2, (width - w) // 2, h, w)
-    return tuple(jnp.where(found, drawn, fallback) for drawn, fallback in zip(box, central, strict=True))
+    return tuple(jnp.where(fits, drawn, fallback) for drawn, fallback in zip(box, central, strict=True))
 
 
 def draw_rectangle(key: jax.Array, side_px: Size, probability: float) -> Box:
     """The box that RandomErasing erases, never as long as a side; 0 high and wide where it erases nothing, or none of ten fits."""
     coin, key = jax.random.split(key)
-    (top, left, h, w), found = _draw_fitting(key, side_px, (side_px[0] - 1, side_px[1] - 1), ERASE_SCALE_FRAC, ERASE_RATIO)
-    hit = found & jax.random.bernoulli(coin, probability)
+    (top, left, h, w), fits = _draw_fitting(key, side_px, (side_px[0] - 1, side_px[1] - 1), ERASE_SCALE_FRAC, ERASE_RATIO)
+    hit = fits & jax.random.bernoulli(coin, probability)
     return top, left, jnp.where(hit, h, 0), jnp.where(hit, w, 0)
 
 

@@ -38,8 +38,8 @@ class Config(biased_images.Config):
         else:
             listed = read_archive(root, self.conflicting_percent)
         facts["bias_label"] = "none: aligned or conflicting is all that is known"
-        splits, told = biased_images.read(self, root, listed)
-        return biased_images.make_source(self, "bar", CLASSES, "place", splits, facts | told)
+        splits, read_facts = biased_images.read(self, root, listed)
+        return biased_images.make_source(self, "bar", CLASSES, "place", splits, facts | read_facts)
 
 
 def read_archive(root: pathlib.Path, percent: float) -> list[Listed]:
@@ -47,13 +47,13 @@ def read_archive(root: pathlib.Path, percent: float) -> list[Listed]:
     align = root / "train" / "align"
     conflict = biased_images.first_of(*(root / "train" / name / f"{percent:g}pct" for name in ("conflict", "conlict")))
     val, test = biased_images.first_of(root / "valid", root / "val"), root / "test"
-    for place in (align, conflict, val, test):
-        if not biased_images.list_images(place):
+    for folder in (align, conflict, val, test):
+        if not biased_images.list_images(folder):
             raise FileNotFoundError(
-                f"no images under {place}, and no {biased_images.table_path(root, percent).name}: expected is BiasEnsemble's archive; "
+                f"no images under {folder}, and no {biased_images.table_path(root, percent).name}: expected is BiasEnsemble's archive; "
                 f"of the original BAR (train/ and test/), python data_prep/debias_sets.py bar {root} makes the table"
             )
-    aligned, conflicting, *others = (biased_images.read_names(root, [place], len(CLASSES)) for place in (align, conflict, val, test))
+    aligned, conflicting, *others = (biased_images.read_names(root, [folder], len(CLASSES)) for folder in (align, conflict, val, test))
     aligned, conflicting = aligned._replace(bias=aligned.label), conflicting._replace(bias=dummy(conflicting.label))
     train = Listed(*(np.concatenate(pair) for pair in zip(aligned, conflicting, strict=True)))
     return [train, *(rows._replace(bias=np.where(rows.bias == rows.label, rows.label, dummy(rows.label))) for rows in others)]

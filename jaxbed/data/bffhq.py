@@ -28,5 +28,5 @@ class Config(biased_images.Config):
             listed, facts = biased_images.read_table(table, "bias", len(CLASSES)), biased_images.table_facts(table)
         else:
             listed = biased_images.read_archive(root, self.conflicting_percent, len(CLASSES), CURE)
-        splits, told = biased_images.read(self, root, listed)
-        return biased_images.make_source(self, "bffhq", CLASSES, "gender", splits, facts | told)
+        splits, read_facts = biased_images.read(self, root, listed)
+        return biased_images.make_source(self, "bffhq", CLASSES, "gender", splits, facts | read_facts)

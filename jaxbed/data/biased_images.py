@@ -75,7 +75,7 @@ def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
     Raises ValueError for a row that cannot be, also for an image that is listed twice, and FileNotFoundError for one that is not there.
     """
     allowed = {"y": classes, bias: classes, "split": len(SPLITS)}
-    found: list[list[tuple]] = [[] for _ in SPLITS]
+    by_split: list[list[tuple]] = [[] for _ in SPLITS]
     split_of: dict[str, int] = {}
     twice = []
     for line, row in tables.rows(path, ("img_filename", *allowed)):
@@ -92,19 +92,19 @@ def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
         if file in split_of:
             twice.append(f"{name} ({SPLITS[split_of[file]]}, then {SPLITS[split]})")
         split_of[file] = split
-        found[split].append((name, numbers["y"], numbers[bias]))
+        by_split[split].append((name, numbers["y"], numbers[bias]))
     if twice:
         raise ValueError(
             f"{path} lists {len(twice)} images twice: {', '.join(twice[:5])}{', ...' if len(twice) > 5 else ''}. "
             "An image belongs to one split, once: delete the other rows"
         )
-    absent = [name for rows in found for name, *_ in rows if not (path.parent / name).is_file()]
+    absent = [name for rows in by_split for name, *_ in rows if not (path.parent / name).is_file()]
     if absent:
         raise FileNotFoundError(f"{path} names {len(absent)} images that are not there, {path.parent / absent[0]} among them: unpack them")
-    for name, rows in zip(SPLITS, found, strict=True):
+    for name, rows in zip(SPLITS, by_split, strict=True):
         if not rows:
             raise ValueError(f"{path} has no row of the {name} set (split = {SPLITS.index(name)})")
-    return [_listed(sorted(rows)) for rows in found]
+    return [_listed(sorted(rows)) for rows in by_split]
 
 
 def read_archive(root: pathlib.Path, percent: float, classes: int, cure: str) -> list[Listed]:
@@ -115,28 +115,28 @@ def read_archive(root: pathlib.Path, percent: float, classes: int, cure: str) ->
         [first_of(*(folder / name for folder in (share, root) for name in ("valid", "val")))],
         [root / "test"],
     )
-    for place in (place for group in groups for place in group):
-        if not list_images(place):
+    for folder in (folder for group in groups for folder in group):
+        if not list_images(folder):
             raise FileNotFoundError(
-                f"no images under {place}: expected are {share}/align, {share}/conflict, {share}/valid (or {root}/valid) "
+                f"no images under {folder}: expected are {share}/align, {share}/conflict, {share}/valid (or {root}/valid) "
                 f"and {root}/test. {cure}"
             )
     return [read_names(root, group, classes) for group in groups]
 
 
-def first_of(*places: pathlib.Path) -> pathlib.Path:
+def first_of(*folders: pathlib.Path) -> pathlib.Path:
     """The first folder that is there, or else the first."""
-    return next((place for place in places if place.is_dir()), places[0])
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
-def list_images(place: pathlib.Path) -> list[pathlib.Path]:
+def list_images(folder: pathlib.Path) -> list[pathlib.Path]:
     """All below a folder, if it is there; not those that macOS adds to archives (._x.png), nor what lies in system folders."""
-    return [place / name for name in image_files.list_below(place)] if place.is_dir() else []
+    return [folder / name for name in image_files.list_below(folder)] if folder.is_dir() else []
 
 
-def read_names(root: pathlib.Path, places: list[pathlib.Path], classes: int) -> Listed:
+def read_names(root: pathlib.Path, folders: list[pathlib.Path], classes: int) -> Listed:
     """The images below some folders, with the label and bias that their names tell."""
-    rows = [(path.relative_to(root).as_posix(), *tokens(path, classes)) for place in places for path in list_images(place)]
+    rows = [(path.relative_to(root).as_posix(), *tokens(path, classes)) for folder in folders for path in list_images(folder)]
     return _listed(sorted(rows))
 
 

@@ -130,14 +130,14 @@ def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
     """[train images, train labels, test images, test labels] from MNIST's four IDX files."""
     arrays = []
     for stem, dimensions in (("train-images", 3), ("train-labels", 1), ("t10k-images", 3), ("t10k-labels", 1)):
-        found = [path for path in (folder / f"{stem}-idx{dimensions}-ubyte{end}" for end in (".gz", "")) if path.is_file()]
-        if not found:
+        paths = [path for path in (folder / f"{stem}-idx{dimensions}-ubyte{end}" for end in (".gz", "")) if path.is_file()]
+        if not paths:
             raise FileNotFoundError(
                 f"{folder / stem}-idx{dimensions}-ubyte[.gz] is missing. Expected are MNIST's four IDX files (train-images, train-labels, "
                 f"t10k-images, t10k-labels): fetch them into that folder, or give theirs with --config.data.dir=FOLDER, "
                 f"or take them from TFDS with --config.data.layout=tfds"
             )
-        path, kind = found[0], f"is no IDX file of {dimensions} dimensions of bytes, or is damaged"
+        path, kind = paths[0], f"is no IDX file of {dimensions} dimensions of bytes, or is damaged"
         with files.guarded(path, "fetch it again", kind), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             magic, *shape = struct.unpack(f">{1 + dimensions}i", file.read(4 + 4 * dimensions))
             size = math.prod(shape)

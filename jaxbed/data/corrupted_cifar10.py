@@ -73,8 +73,8 @@ class Config:
         else:
             root = biased_images.first_of(root / "cifar10c", root)
             listed = biased_images.read_archive(root, self.conflicting_percent, len(CLASSES), "Other layouts: cifar, lff")
-            splits, told = biased_images.read(images, root, listed)
-            facts |= told
+            splits, read_facts = biased_images.read(images, root, listed)
+            facts |= read_facts
         if self.layout != "archive":
             facts["corruptions"] = [function.__name__ for function in corruptions.TYPES[self.type]]
         if (self.layout, self.type) == ("cifar", 0):
@@ -121,8 +121,8 @@ def _ranks(label: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.
     """Of each image [n]: its place in a random order of its class, from 0, and the size of its class."""
     rank, size = np.empty((2, len(label)), int)
     for y in np.unique(label):
-        own = label == y
-        rank[own], size[own] = rng.permutation(own.sum()), own.sum()
+        of_class = label == y
+        rank[of_class], size[of_class] = rng.permutation(of_class.sum()), of_class.sum()
     return rank, size
 
 

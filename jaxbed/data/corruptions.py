@@ -144,9 +144,9 @@ def frost(image: np.ndarray, rng: np.random.Generator, textures: tuple[np.ndarra
         layer, side = np.empty_like(image), np.arange(SIDE)
         which, down, across = rng.integers(len(textures), size=len(image)), *rng.random((2, len(image), 1, 1))
         for number, texture in enumerate(textures):
-            own = which == number
-            top, left = ((share[own] * (size - SIDE)).astype(int) for share, size in zip((down, across), texture.shape, strict=False))
-            layer[own] = texture[top + side[:, None], left + side] / 255
+            chosen = which == number
+            top, left = ((share[chosen] * (size - SIDE)).astype(int) for share, size in zip((down, across), texture.shape, strict=False))
+            layer[chosen] = texture[top + side[:, None], left + side] / 255
     else:
         ridges = (1 - np.abs(2 * plasma(len(image), 1.4, rng) - 1)) ** 2
         layer = (0.3 + 0.7 * ridges)[..., None] * np.array([0.85, 0.95, 1.0])
@@ -159,11 +159,11 @@ def read_textures(folder: pathlib.Path) -> tuple[np.ndarray, ...]:
 
     from jaxbed.data import decode, image_files
 
-    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in image_files.ENDINGS)[:5] if folder.is_dir() else []
-    if not found:
+    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in image_files.ENDINGS)[:5] if folder.is_dir() else []
+    if not paths:
         raise FileNotFoundError(f"{folder} holds no images of frost: name the folder of frost1.png to frost6.jpg, or none for made-up ones")
     textures = []
-    for path in found:
+    for path in paths:
         textures.append(cv2.resize(np.asarray(decode.image(path.read_bytes())), (0, 0), fx=0.2, fy=0.2))
         if min(textures[-1].shape[:2]) <= SIDE:
             raise ValueError(f"{path} has sides of {textures[-1].shape[:2]} px at a fifth of its size, and each must be above {SIDE}")

@@ -41,15 +41,15 @@ def square(content: bytes, side_px: int, resize_px: int, way: str = "exact") -> 
 def _exact(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
     from PIL import Image
 
-    found = image(content)
-    if resize_px and min(found.size) != resize_px:
-        shorter = min(found.size)
-        found = found.resize([int(resize_px * side / shorter) for side in found.size], Image.Resampling.BILINEAR)
-    width, height = found.size
+    loaded = image(content)
+    if resize_px and min(loaded.size) != resize_px:
+        shorter = min(loaded.size)
+        loaded = loaded.resize([int(resize_px * side / shorter) for side in loaded.size], Image.Resampling.BILINEAR)
+    width, height = loaded.size
     if min(width, height) < side_px:
         raise ValueError(f"{height} x {width} pixels hold no square of {side_px}")
     left, top = round((width - side_px) / 2), round((height - side_px) / 2)
-    return np.asarray(found.crop((left, top, left + side_px, top + side_px)))
+    return np.asarray(loaded.crop((left, top, left + side_px, top + side_px)))
 
 
 def image(content: bytes) -> "Image.Image":

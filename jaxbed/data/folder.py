@@ -6,7 +6,7 @@
 Without a table, the sub-folders of `train` are the classes, and their sorted names the order of the classes in all sets. With one, the
 images of `train` may lie anywhere below it, and the table says what they are and which set each belongs to (`folder_table`). The other
 folders always have one sub-folder per class: `val` and `test` all classes of the training set, OOD sets some of them. Instead of a folder
-of images, each may be a folder of records that `data_prep` made, or tfds:NAME:SPLIT (`image_files.open_place`).
+of images, each may be a folder of records that `data_prep` made, or tfds:NAME:SPLIT (`image_files.open_location`).
 
 Where no validation set is named, a share of the training images of each label and bias is held out. A run needs no other set, but only
 validation scores remain then, of images that also select the epoch.
@@ -70,12 +70,14 @@ class Config:
     def open(self) -> Source:
         """Raises FileNotFoundError or ValueError, which name the setting, the file or the line, and the cure."""
         values.check(self, "data")
-        places = _places(self)
-        listed, notes = _tabled(self, places) if self.table else ({"train": _foldered(self, "train", self.train)}, [])
-        for name, place in places.items():
+        locations = _locations(self)
+        listed, notes = _tabled(self, locations) if self.table else ({"train": _foldered(self, "train", self.train)}, [])
+        for name, location in locations.items():
             if alike := [other for other in listed if names.key(other) == names.key(name)]:
-                raise ValueError(f"{_field(name)} = {place}: {self.table} lists images of a set {alike[0]} too: name it in one of the two")
-            listed[name] = _foldered(self, name, place)
+                raise ValueError(
+                    f"{_field(name)} = {location}: {self.table} lists images of a set {alike[0]} too: name it in one of the two"
+                )
+            listed[name] = _foldered(self, name, location)
         classes = listed["train"].classes
         notes += _check_classes(listed)
         splits = {name: _read(self, name, one, classes) for name, one in listed.items()}
@@ -107,36 +109,36 @@ def _field(name: str) -> str:
     return f"data.{name}" if name in ("train", *ROLES) else f"data.ood: {name}"
 
 
-def _places(cfg: Config) -> dict[str, str]:
+def _locations(cfg: Config) -> dict[str, str]:
     """The folders of all sets but the training set, by name. Raises ValueError for settings that contradict each other."""
     if not cfg.train:
         raise ValueError(f"data.train is empty: name the folder of your training images, which has one sub-folder per class: {COMMAND}")
-    places = {name: place for name in ROLES if (place := getattr(cfg, name))}
+    locations = {name: location for name in ROLES if (location := getattr(cfg, name))}
     for entry in cfg.ood:
-        name, equals, place = entry.partition("=")
-        if not (equals and name and place):
+        name, equals, location = entry.partition("=")
+        if not (equals and name and location):
             raise ValueError(f"data.ood = {entry!r} must be NAME=DIR, as --config.data.ood=sketches=DIR; it may be repeated")
         if (fault := folder_table.split_fault(name)) or name in ("train", *ROLES):
             raise ValueError(f"data.ood: the name {name!r} {fault or 'is that of another set: take another one'}")
-        if alike := [other for other in places if names.key(other) == names.key(name)]:
+        if alike := [other for other in locations if names.key(other) == names.key(name)]:
             raise ValueError(f"data.ood names {alike[0]} and {name}: give every set a name of its own")
-        places[name] = place
-    there = {"train": os.path.realpath(cfg.train)}
-    for name, place in places.items():
-        path = os.path.realpath(place)
-        for other, known in there.items():
+        locations[name] = location
+    paths = {"train": os.path.realpath(cfg.train)}
+    for name, location in locations.items():
+        path = os.path.realpath(location)
+        for other, known in paths.items():
             if path == known:
                 trouble = "its images are trained on" if other == "train" else "one set cannot have two purposes"
-                raise ValueError(f"{_field(name)} = {place} is also {_field(other)}: {trouble}. Name another folder, or leave it out")
-        if not cfg.table and path.startswith(os.path.join(there["train"], "")):
-            raise ValueError(f"{_field(name)} = {place} lies in data.train = {cfg.train}, whose sub-folders are classes: move it out")
-        there[name] = path
-    return places
+                raise ValueError(f"{_field(name)} = {location} is also {_field(other)}: {trouble}. Name another folder, or leave it out")
+        if not cfg.table and path.startswith(os.path.join(paths["train"], "")):
+            raise ValueError(f"{_field(name)} = {location} lies in data.train = {cfg.train}, whose sub-folders are classes: move it out")
+        paths[name] = path
+    return locations
 
 
-def _foldered(cfg: Config, name: str, place: str) -> Listed:
+def _foldered(cfg: Config, name: str, location: str) -> Listed:
     """A set of one sub-folder per class, or in a place of another kind."""
-    field, folder = f"{_field(name)} = {place}", pathlib.Path(place)
+    field, folder = f"{_field(name)} = {location}", pathlib.Path(location)
     if folder.is_dir() and not (folder / "manifest.json").is_file():
         inside = sorted(path.name for path in folder.iterdir() if path.is_dir() and not image_files.is_system(path.name))
         if (words := {each.lower() for each in inside}) & TRAINING_WORDS and words & OTHER_WORDS:  # one alone may be a class
@@ -146,22 +148,22 @@ def _foldered(cfg: Config, name: str, place: str) -> Listed:
         if not inside:
             table = ", or list them in a table, --config.data.table=TABLE.csv" if name == "train" else ""
             raise ValueError(f"{field} has no sub-folders: put the images of each class into a sub-folder of its own{table}")
-    elif not folder.exists() and not place.startswith("tfds:"):
-        raise FileNotFoundError(_absent(field, place, "name a folder with one sub-folder per class"))
+    elif not folder.exists() and not location.startswith("tfds:"):
+        raise FileNotFoundError(_absent(field, location, "name a folder with one sub-folder per class"))
     try:
-        found = image_files.open_place(place, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads)
+        opened = image_files.open_location(location, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads)
     except (ValueError, FileNotFoundError) as error:
         raise type(error)(f"{_field(name)}: {error}") from error
-    return Listed(field, found.images, found.labels, found.classes, np.full(len(found.labels), ""))
+    return Listed(field, opened.images, opened.labels, opened.classes, np.full(len(opened.labels), ""))
 
 
-def _absent(field: str, place: str, cure: str) -> str:
+def _absent(field: str, folder: str, cure: str) -> str:
     """The message for a folder that is not there. Shells leave a ~ behind an equals sign as it is."""
-    home = ", with its full path in place of ~" if place.startswith("~") else ""
+    home = ", with its full path in place of ~" if folder.startswith("~") else ""
     return f"{field} is no folder here ({pathlib.Path.cwd()}): {cure}{home}"
 
 
-def _tabled(cfg: Config, places: dict[str, str]) -> tuple[dict[str, Listed], list[str]]:
+def _tabled(cfg: Config, locations: dict[str, str]) -> tuple[dict[str, Listed], list[str]]:
     """The sets that the table lists, and what the log should say of it."""
     path, folder = pathlib.Path(cfg.table), pathlib.Path(cfg.train)
     if not folder.is_dir():
@@ -173,23 +175,23 @@ def _tabled(cfg: Config, places: dict[str, str]) -> tuple[dict[str, Listed], lis
     if strange := [row for row in rows if row.label not in classes]:
         line, _, label, *_ = strange[0]
         raise ValueError(f"{path}, line {line}: label = {label!r} is no class of the training set, which has {shown(classes, 10)}")
-    if missing := folder_table.without_row(folder, rows, list(places.values())):
+    if missing := folder_table.without_row(folder, rows, list(locations.values())):
         notes.append(f"images in {folder} that have no row in {path} and are left out: {shown(missing, 3)} ({len(missing)} in all)")
-    votes, said = folder_table.votes(path, rows, classes)
+    votes, vote_notes = folder_table.votes(path, rows, classes)
     listed: dict[str, Listed] = {}
     for name in dict.fromkeys(row.split for row in rows):
         if alike := [other for other in listed if names.key(other) == names.key(name)]:
             raise ValueError(f"{path} has the sets {alike[0]} and {name}: give every set a name of its own")
-        own = [row for row in rows if row.split == name]
-        labels, files = sorted({row.label for row in own}), np.array([row.file for row in own])
+        of_split = [row for row in rows if row.split == name]
+        labels, files = sorted({row.label for row in of_split}), np.array([row.file for row in of_split])
         listed[name] = Listed(
             f"{path}, split {name}",
             image_files.decoded(image_files.files(folder, files), files, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads),
-            np.array([labels.index(row.label) for row in own]),
+            np.array([labels.index(row.label) for row in of_split]),
             tuple(labels),
-            np.array([votes.get(row.bias, "") for row in own]),
+            np.array([votes.get(row.bias, "") for row in of_split]),
         )
-    return listed, notes + said
+    return listed, notes + vote_notes
 
 
 def _check_classes(listed: dict[str, Listed]) -> list[str]:
@@ -239,10 +241,14 @@ def _duplicates(train: Split, sets: dict[str, Split]) -> list[str]:
         if isinstance(split.image, Images):
             notes.append(f"{name} is streamed (data.resident_gib): training images in it were not looked for")
             continue
-        pairs = [(own, known[found]) for own, image in zip(split.name, split.image, strict=True) if (found := _pixels(image)) in known]
+        pairs = [
+            (image_name, known[digest])
+            for image_name, image in zip(split.name, split.image, strict=True)
+            if (digest := _pixels(image)) in known
+        ]
         if pairs:
             cure = "its scores are too good; remove them"
-            listed = shown([f"{own} = {other}" for own, other in pairs], 3)
+            listed = shown([f"{image_name} = {other}" for image_name, other in pairs], 3)
             notes.append(f"{name}: {len(pairs)} of {len(split.name)} images are training images too ({listed}): {cure}")
     return notes
 
@@ -253,9 +259,9 @@ def _pixels(image: np.ndarray) -> bytes:
 
 def _digest(split: Split) -> str:
     """Of the names and labels that are trained on: statistics compare it between runs."""
-    found = hashlib.sha256("\n".join(split.name).encode())
-    found.update(split.label.tobytes())
-    return found.hexdigest()[:16]
+    digest = hashlib.sha256("\n".join(split.name).encode())
+    digest.update(split.label.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def card(splits: dict[str, Split], classes: tuple[str, ...]) -> str:

@@ -52,23 +52,25 @@ def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]
         raise FileNotFoundError(f"data.table = {str(path)!r} is no file: name a CSV file, --config.data.table=TABLE.csv; {COLUMNS}")
     rows, notes, twice = [], [], []
     seen: dict = {}
-    for line, row in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
+    for line, fields in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
         if not seen:
-            notes += _unused(path, list(row))
-        found = Row(line, row["file"].strip(), row["label"].strip(), row.get("bias", "").strip(), row.get("split", "train").strip())
+            notes += _unused(path, list(fields))
+        row = Row(
+            line, fields["file"].strip(), fields["label"].strip(), fields.get("bias", "").strip(), fields.get("split", "train").strip()
+        )
         for name in (*NEEDED, "split"):
-            if not getattr(found, name):
-                raise ValueError(f"{path}, line {line}: {name} is empty: every row names {name}")
-        if fault := split_fault(found.split):
-            raise ValueError(f"{path}, line {line}: split = {found.split!r} {fault}")
-        name = os.path.normpath(found.file.replace("\\", "/"))
+            if not getattr(row, name):
+                raise ValueError(f"{path}, line {line}: {name} is empty: every row needs a {name}")
+        if fault := split_fault(row.split):
+            raise ValueError(f"{path}, line {line}: split = {row.split!r} {fault}")
+        name = os.path.normpath(row.file.replace("\\", "/"))
         if os.path.isabs(name) or name.startswith(os.pardir):
-            raise ValueError(f"{path}, line {line}: file = {found.file!r} is not in {folder}: files are given relative to data.train")
+            raise ValueError(f"{path}, line {line}: file = {row.file!r} is not in {folder}: files are given relative to data.train")
         file = os.path.realpath(folder / name)  # also where links lead to one image
         if file in seen:
-            twice.append(f"{found.file} (lines {seen[file]} and {line})")
+            twice.append(f"{row.file} (lines {seen[file]} and {line})")
         seen[file] = line
-        rows.append(found._replace(file=name.replace(os.sep, "/")))
+        rows.append(row._replace(file=name.replace(os.sep, "/")))
     if twice:
         cure = "An image belongs to one set, once: delete the other rows"
         raise ValueError(f"{path} lists {len(twice)} images twice: {shown(twice)}. {cure}")
@@ -105,9 +107,9 @@ def split_fault(name: str) -> str:
 def without_row(folder: pathlib.Path, rows: Sequence[Row], elsewhere: Sequence[str]) -> list[str]:
     """Images in the folder that the table does not list; `elsewhere`: folders of other sets, whose images need no row."""
     listed = {row.file for row in rows}
-    others = [os.path.join(os.path.realpath(place), "") for place in elsewhere]
-    found = [name for name in image_files.list_below(folder) if name.replace(os.sep, "/") not in listed]
-    return [name for name in found if not os.path.realpath(folder / name).startswith(tuple(others))] if others else found
+    others = [os.path.join(os.path.realpath(location), "") for location in elsewhere]
+    unlisted = [name for name in image_files.list_below(folder) if name.replace(os.sep, "/") not in listed]
+    return [name for name in unlisted if not os.path.realpath(folder / name).startswith(tuple(others))] if others else unlisted
 
 
 def votes(path: pathlib.Path, rows: Sequence[Row], classes: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
@@ -123,11 +125,11 @@ def votes(path: pathlib.Path, rows: Sequence[Row], classes: tuple[str, ...]) -> 
                 f"{path}, line {line}: bias = {strange[0]!r} is not a class ({shown(list(classes))}), and other rows name classes: "
                 "correct it, leave it empty where unknown, or give values of one attribute in all rows"
             )
-        return _found(rows, values, classes)
+        return _attribute_votes(rows, values, classes)
     return {value: value for value in values}, []
 
 
-def _found(rows: Sequence[Row], values: list[str], classes: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+def _attribute_votes(rows: Sequence[Row], values: list[str], classes: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     """The votes of an attribute's values, from the training images."""
     train = [row for row in rows if row.split == "train"]
     pairs, sizes = collections.Counter((row.bias, row.label) for row in train), collections.Counter(row.label for row in train)

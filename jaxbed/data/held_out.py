@@ -24,7 +24,7 @@ class Config:
         """Raises ValueError where there is not one validation set, or nothing of it is left for either purpose."""
         values.check(self, "data")
         source = self.of.open()
-        names = [name for name, found in source.sets.items() if found.role == "val"]
+        names = [name for name, evaluation_set in source.sets.items() if evaluation_set.role == "val"]
         if len(names) != 1:
             raise ValueError(f"{source.name} has {len(names)} validation sets ({', '.join(names)}), and one is divided")
         held = source.sets[names[0]]
@@ -34,7 +34,7 @@ class Config:
             raise ValueError(f"a share of {self.share} of the {images} leaves none to train on, or none to select epochs by")
         sets = {**source.sets, names[0]: held._replace(split=pick(held.split, np.flatnonzero(~chosen)))}
         facts = {**source.facts, "trained_on_validation_share": self.share, "held_out_seed": self.seed}
-        return dataclasses.replace(source, train=pick(held.split, np.flatnonzero(chosen)), sets=sets, facts=facts, parts=())
+        return dataclasses.replace(source, train=pick(held.split, np.flatnonzero(chosen)), sets=sets, facts=facts, components=())
 
 
 def divide(split: Split, share: float, seed: int) -> np.ndarray:

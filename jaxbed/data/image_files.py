@@ -46,24 +46,24 @@ class Size(NamedTuple):
     way: str = "exact"
 
 
-def open_place(place: str, size: Size, corrupt: Corrupt = "fail", threads: int = 0) -> ImageFiles:
+def open_location(location: str, size: Size, corrupt: Corrupt = "fail", threads: int = 0) -> ImageFiles:
     """Raises FileNotFoundError or ValueError, naming the place and the cure, for what is not there or cannot be used."""
-    if (pathlib.Path(place) / "manifest.json").is_file():
-        found = records.open_records(pathlib.Path(place))
-        if found.format == "uint8":
-            return ImageFiles(_squares(place, found, size, corrupt, threads), found.labels, found.classes, found.side_px)
-        names, labels, classes, content = found.names, found.labels, found.classes, found.source.__getitem__
+    if (pathlib.Path(location) / "manifest.json").is_file():
+        opened = records.open_records(pathlib.Path(location))
+        if opened.format == "uint8":
+            return ImageFiles(_squares(location, opened, size, corrupt, threads), opened.labels, opened.classes, opened.side_px)
+        names, labels, classes, content = opened.names, opened.labels, opened.classes, opened.source.__getitem__
     else:
-        names, labels, classes, content = open_bytes(place)
+        names, labels, classes, content = open_bytes(location)
     return ImageFiles(decoded(content, names, size, corrupt, threads), labels, classes)
 
 
-def open_bytes(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
+def open_bytes(location: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
     """(names, labels, classes, row -> encoded image) of an image folder or a TFDS data set."""
-    if place.startswith("tfds:"):
-        return _tfds(place)
-    names, labels, classes = list_folder(pathlib.Path(place))
-    return names, labels, classes, files(pathlib.Path(place), names)
+    if location.startswith("tfds:"):
+        return _tfds(location)
+    names, labels, classes = list_folder(pathlib.Path(location))
+    return names, labels, classes, files(pathlib.Path(location), names)
 
 
 def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], classes: tuple[str, ...], threads: int = 0) -> ImageFiles:
@@ -119,10 +119,10 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     passed: collections.Counter[str] = collections.Counter()
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name, passed)))
     for label, name in enumerate(classes):
-        found = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, (os.path.realpath(folder),)))
-        names += found
-        labels += [label] * len(found)
-        empty += [] if found else [name]
+        images = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, (os.path.realpath(folder),)))
+        names += images
+        labels += [label] * len(images)
+        empty += [] if images else [name]
     for entry in folder.iterdir():
         if not entry.is_dir():
             _pass(entry.name, passed, " in no folder of a class")
@@ -146,23 +146,23 @@ def list_below(folder: pathlib.Path) -> list[str]:
 
 def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()) -> list[str]:
     """Names, relative to the folder, of all images below it, also behind links; hidden files are none. passed: see `_pass`."""
-    here, found = os.path.realpath(folder), []
-    if here in above:
-        raise ValueError(f"{folder} is a link to {here}, in which it lies: remove the link")
+    real, names = os.path.realpath(folder), []
+    if real in above:
+        raise ValueError(f"{folder} is a link to {real}, in which it lies: remove the link")
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
                 if not _is_system(entry.name, passed):
-                    found += [os.path.join(entry.name, name) for name in _below(entry.path, passed, (*above, here))]
+                    names += [os.path.join(entry.name, name) for name in _below(entry.path, passed, (*above, real))]
             elif (
                 os.path.splitext(entry.name)[1].lower() in ENDINGS
                 and not entry.name.startswith(".")
                 and (entry.is_file() or entry.is_symlink())  # a link to nowhere is a image that cannot be read
             ):
-                found.append(entry.name)
+                names.append(entry.name)
             else:
                 _pass(entry.name, passed)
-    return found
+    return names
 
 
 def is_system(folder: str) -> bool:
@@ -204,45 +204,45 @@ def _check_names(folder: pathlib.Path, names: Iterable[str]) -> None:
             raise ValueError(f"{folder}: the name {str(name)!r} is not UTF-8: rename the file or its folder") from None
 
 
-def _squares(place: str, found: records.Records, size: Size, corrupt: Corrupt, threads: int) -> Images:
+def _squares(location: str, opened: records.Records, size: Size, corrupt: Corrupt, threads: int) -> Images:
     """Stored squares: nothing to decode. Only a central part may be cut out, since resizing twice would be other pixels."""
-    stored = found.side_px
+    stored = opened.side_px
     if size.side_px > stored or size.resize_px not in (0, stored):
         raise ValueError(
-            f"{place} holds squares of {stored} px, and resize {size.resize_px}, then {size.side_px} px are asked for: "
+            f"{location} holds squares of {stored} px, and resize {size.resize_px}, then {size.side_px} px are asked for: "
             f"take resize {stored} or 0, and at most {stored} px, or make records anew with data_prep"
         )
     start = (stored - size.side_px) // 2
     cut = slice(start, start + size.side_px)
 
     def read(row: int) -> np.ndarray:
-        if len(content := found.source[row]) != 3 * stored**2:
+        if len(content := opened.source[row]) != 3 * stored**2:
             raise ValueError(f"its record has {len(content)} bytes, and a square of {stored} px has {3 * stored**2}")
         return np.frombuffer(content, np.uint8).reshape(stored, stored, 3)[cut, cut]
 
-    return Images(read, found.names, (size.side_px,) * 2, corrupt=corrupt, threads=stream.readers(threads, SQUARE_READERS))
+    return Images(read, opened.names, (size.side_px,) * 2, corrupt=corrupt, threads=stream.readers(threads, SQUARE_READERS))
 
 
-def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
-    spec, _, folder = place.partition("@")
+def _tfds(location: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
+    spec, _, folder = location.partition("@")
     words = spec.split(":")
     if len(words) != 3 or not all(words):
-        raise ValueError(f"{place!r}: a TFDS data set is written as tfds:NAME:SPLIT, e.g. tfds:imagenet2012:train")
+        raise ValueError(f"{location!r}: a TFDS data set is written as tfds:NAME:SPLIT, e.g. tfds:imagenet2012:train")
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise ValueError(f"{place} needs tensorflow-datasets: pip install jaxbed[tfds]") from error
+        raise ValueError(f"{location} needs tensorflow-datasets: pip install jaxbed[tfds]") from error
     _, name, split = words
     try:
         builder = tfds.builder(name, data_dir=folder or None)
         source = builder.as_data_source(split, decoders={"image": tfds.decode.SkipDecoding()})
     except Exception as error:  # of many kinds
         cure = "download_and_prepare with file_format='array_record' makes it, which is read without TensorFlow"
-        raise FileNotFoundError(f"{place}: TFDS has no such data set ready ({str(error).strip().splitlines()[0]}); {cure}") from error
+        raise FileNotFoundError(f"{location}: TFDS has no such data set ready ({str(error).strip().splitlines()[0]}); {cure}") from error
     features = builder.info.features
     classes = getattr(features["label"], "names", None) if "label" in features else None
     if "image" not in features or not classes:
-        raise ValueError(f"{place} has the features {', '.join(features)}: needed are image, and label with names of classes")
+        raise ValueError(f"{location} has the features {', '.join(features)}: needed are image, and label with names of classes")
     digest = hashlib.sha256(f"{builder.data_path}:{split}:{len(source)}".encode()).hexdigest()[:16]
     index = cache.folder() / "tfds" / f"{name}-{builder.version}-{split}-{digest}.npz"
     try:
@@ -257,9 +257,9 @@ def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable
         try:
             return source[row]["image"]
         except Exception as error:  # RuntimeError, as a rule
-            raise OSError(f"record {row} of {place} is damaged ({type(error).__name__}: {error}): prepare the data set again") from error
+            raise OSError(f"record {row} of {location} is damaged ({type(error).__name__}: {error}): prepare the data set again") from error
 
-    return names, *records.in_order(place, labels, tuple(classes)), read
+    return names, *records.in_order(location, labels, tuple(classes)), read
 
 
 def _index(source: Any, split: str) -> tuple[np.ndarray, np.ndarray]:

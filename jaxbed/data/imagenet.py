@@ -27,7 +27,7 @@ from jaxbed import values
 from jaxbed.data import augment, image_files, imagenet_classes
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.image_files import ImageFiles, Size
-from jaxbed.data.source import EvaluationSet, Part, Source
+from jaxbed.data.source import Component, EvaluationSet, Source
 from jaxbed.data.split import Split, in_memory
 from jaxbed.data.stream import Corrupt, Images
 from jaxbed.evaluation import decision_rules
@@ -79,7 +79,7 @@ class Config:
         if not self.train:
             raise ValueError("data.train is empty: name ImageNet's training set, --config.data.train=FOLDER (or tfds:imagenet2012:train)")
         _check_values(self)
-        train, parts, held, also = _training(self) if self.train != NONE else _nothing(self)
+        train, components, held, also = _training(self) if self.train != NONE else _nothing(self)
         image = _split(self, train)
         sets = {"val": EvaluationSet(_split(self, held), "val")} if held else {}
         sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
@@ -106,7 +106,7 @@ class Config:
             },
             bias_name="texture",
             augment=augment.make(self.augment, image.image.shape[1:]),
-            parts=parts,
+            components=components,
         )
 
 
@@ -117,65 +117,67 @@ def _check_values(cfg: Config) -> None:
         raise ValueError(f"data.decision = {cfg.decision!r} is not one of {', '.join(known)}")
     if not all(cfg.more):
         raise ValueError(f"data.more = {cfg.more}: each must name a folder (or tfds:NAME:SPLIT)")
-    trained = {_same(place) for place in (cfg.train, *cfg.more)}
+    trained = {_same(location) for location in (cfg.train, *cfg.more)}
     for name in EVALUATED:
-        if (place := getattr(cfg, name)) and _same(place) in trained:
-            raise ValueError(f"data.{name} = {place} is also trained on: its scores would say nothing. Name another place, or leave it out")
+        if (location := getattr(cfg, name)) and _same(location) in trained:
+            raise ValueError(
+                f"data.{name} = {location} is also trained on: its scores would say nothing. Name another place, or leave it out"
+            )
 
 
-def _same(place: str) -> str:
+def _same(location: str) -> str:
     """One text for all ways to write a place."""
-    return place if place.startswith("tfds:") or place == NONE else str(pathlib.Path(place).resolve())
+    return location if location.startswith("tfds:") or location == NONE else str(pathlib.Path(location).resolve())
 
 
-def _training(cfg: Config) -> tuple[ImageFiles, tuple[Part, ...], ImageFiles | None, np.ndarray]:
-    """All training images, the parts that batches have shares of, the images held out to select epochs on, and the names of those
-    left out of `more` since they show the same.
+def _training(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], ImageFiles | None, np.ndarray]:
+    """All training images, their components if batches hold fixed shares, the images held out to select epochs on, and the names of the
+    images dropped from `more` because they show held-out images.
     """
-    places, held, also = (cfg.train, *cfg.more), None, []
-    if cfg.shares and len(cfg.shares) != len(places):
-        raise ValueError(f"data.shares = {cfg.shares}: {len(places)} training sets need as many shares")
+    locations, held, also = (cfg.train, *cfg.more), None, []
+    if cfg.shares and len(cfg.shares) != len(locations):
+        raise ValueError(f"data.shares = {cfg.shares}: {len(locations)} training sets need as many shares")
     if cfg.shares and cfg.corrupt == "skip":
         raise ValueError("data.shares with data.corrupt=skip: a image of another part could take a place. Remove unreadable ones")
     stored = Size(cfg.stored_px, cfg.stored_px, "fast")
-    found = [_labelled(cfg, place, stored) for place in places]
-    for place, other in zip(places, found, strict=True):
-        _check_classes(place, other.classes, found[0].classes)
+    sets = [_labelled(cfg, location, stored) for location in locations]
+    for location, other in zip(locations, sets, strict=True):
+        _check_classes(location, other.classes, sets[0].classes)
     if cfg.val_from_train:
-        size = len(found[0].labels)
+        size = len(sets[0].labels)
         if not 0 < cfg.val_from_train < size:
             raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images, hold out fewer than that")
         order = np.random.default_rng(cfg.split_seed).permutation(size)
-        resize = cfg.stored_px if found[0].stored_px else cfg.resize_px
+        resize = cfg.stored_px if sets[0].stored_px else cfg.resize_px
         again = _labelled(cfg, cfg.train, Size(cfg.side_px, resize))  # as evaluation sees them
         held = image_files.subset(again, np.sort(order[: cfg.val_from_train]))
-        found[0] = image_files.subset(found[0], np.sort(order[cfg.val_from_train :]))
+        sets[0] = image_files.subset(sets[0], np.sort(order[cfg.val_from_train :]))
         shown = set(_what_it_shows(held))
-        for i, other in enumerate(found[1:], 1):
+        for i, other in enumerate(sets[1:], 1):
             is_held = np.array([what in shown for what in _what_it_shows(other)])
             also.append(other.images.names[is_held])
-            found[i] = image_files.subset(other, np.flatnonzero(~is_held))
+            sets[i] = image_files.subset(other, np.flatnonzero(~is_held))
         if cfg.corrupt == "skip" and held.images.nbytes > cfg.resident_gib * 2**30:  # answers of a stand-in would count
             skipped = held.images.skipped
             held = image_files.subset(held, held.images.readable())
             held.images.skipped.update(skipped)
-    parts = tuple(Part(len(f.labels), share) for f, share in zip(found, cfg.shares, strict=True)) if cfg.shares else ()
-    return image_files.join(found), parts, held, np.concatenate([*also, np.array([], str)])
+    components = tuple(Component(len(one.labels), share) for one, share in zip(sets, cfg.shares, strict=True)) if cfg.shares else ()
+    return image_files.join(sets), components, held, np.concatenate([*also, np.array([], str)])
 
 
-def _labelled(cfg: Config, place: str, size: Size) -> ImageFiles:
+def _labelled(cfg: Config, location: str, size: Size) -> ImageFiles:
     """Training images, with ImageNet's labels if they have as many classes as ImageNet."""
-    found = image_files.open_place(place, size, cfg.corrupt, cfg.threads)
-    return imagenet_classes.thousand(place, found, cfg.class_index) if len(found.classes) == CLASSES else found
+    opened = image_files.open_location(location, size, cfg.corrupt, cfg.threads)
+    return imagenet_classes.thousand(location, opened, cfg.class_index) if len(opened.classes) == CLASSES else opened
 
 
-def _what_it_shows(found: ImageFiles) -> list[tuple[str, str]]:
+def _what_it_shows(opened: ImageFiles) -> list[tuple[str, str]]:
     """Class and file name without ending: what a image and its stylized or otherwise changed forms have in common."""
-    names = (str(name).rpartition("/")[2].rpartition(".") for name in found.images.names)
-    return [(found.classes[label], stem or rest) for label, (stem, _, rest) in zip(found.labels, names, strict=True)]
+    names = (str(name).rpartition("/")[2].rpartition(".") for name in opened.images.names)
+    return [(opened.classes[label], stem or rest) for label, (stem, _, rest) in zip(opened.labels, names, strict=True)]
 
 
-def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Part, ...], None, tuple]:
+def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], None, tuple]:
     """In place of training images, a single black one."""
     black = Images(lambda row: np.zeros((cfg.side_px, cfg.side_px, 3), np.uint8), np.array(["nothing"]), (cfg.side_px,) * 2)
     return ImageFiles(black, np.zeros(1, np.int32), imagenet_classes.WNIDS), (), None, ()
@@ -184,12 +186,12 @@ def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Part, ...], None, tuple]:
 def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
     sets = {}
     for name, role in (("val", "test"), ("stylized", "ood"), ("cae", "ood"), ("edsr", "ood")):
-        if place := getattr(cfg, name):
-            found = image_files.open_place(place, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
+        if location := getattr(cfg, name):
+            opened = image_files.open_location(location, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
             if classes == imagenet_classes.WNIDS:
-                found = imagenet_classes.thousand(f"data.{name}: {place}", found, cfg.class_index)
-            _check_classes(f"data.{name}: {place}", found.classes, classes)
-            sets["imagenet" if name == "val" else name] = EvaluationSet(_split(cfg, found), role)
+                opened = imagenet_classes.thousand(f"data.{name}: {location}", opened, cfg.class_index)
+            _check_classes(f"data.{name}: {location}", opened.classes, classes)
+            sets["imagenet" if name == "val" else name] = EvaluationSet(_split(cfg, opened), role)
     return sets
 
 
@@ -197,9 +199,9 @@ def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
     """With 200 classes, as the archives have it, or with all 1000, of which the 200 occur, as TFDS has it."""
     sets: dict[str, EvaluationSet] = {}
     for name in imagenet_classes.SUBSETS:
-        if place := getattr(cfg, name):
-            found = image_files.open_place(place, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
-            split = _split(cfg, imagenet_classes.two_hundred(f"data.{name}: {place}", found, name, cfg.class_index))
+        if location := getattr(cfg, name):
+            opened = image_files.open_location(location, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
+            split = _split(cfg, imagenet_classes.two_hundred(f"data.{name}: {location}", opened, name, cfg.class_index))
             sets |= {name: EvaluationSet(split, "ood", name), f"{name}_unmasked": EvaluationSet(split, "ood")}
     return sets
 
@@ -207,41 +209,43 @@ def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
 def _sixteen(cfg: Config) -> dict[str, EvaluationSet]:
     sets, size = {}, Size(cfg.side_px, ZOOM_PX if cfg.zoom else 0)
     for name in ("edge", "silhouette", "cue_conflict", "sketch"):
-        if not (place := getattr(cfg, name)):
+        if not (location := getattr(cfg, name)):
             continue
-        folder = pathlib.Path(place)
+        folder = pathlib.Path(location)
         if name == "sketch" and folder.is_dir() and not (folder / SIXTEEN[0]).is_dir() and not (folder / "manifest.json").is_file():
-            found = image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN, cfg.threads)
+            opened = image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN, cfg.threads)
         else:
-            found = image_files.open_place(place, size, threads=cfg.threads)
-        _check_classes(f"data.{name}: {place}", found.classes, SIXTEEN)
-        split = _split(cfg, found)
+            opened = image_files.open_location(location, size, threads=cfg.threads)
+        _check_classes(f"data.{name}: {location}", opened.classes, SIXTEEN)
+        split = _split(cfg, opened)
         sets[name] = EvaluationSet(split._replace(bias=textures(split.name)) if name == "cue_conflict" else split, "ood", cfg.decision)
     return sets
 
 
-def _split(cfg: Config, found: ImageFiles) -> Split:
+def _split(cfg: Config, opened: ImageFiles) -> Split:
     """In memory if small. What could not be read is left out there; a stream finds out later."""
-    none = np.full(len(found.labels), -1, np.int32)
-    return in_memory(Split(found.images, found.labels, none, found.images.names), cfg.resident_gib, False)
+    none = np.full(len(opened.labels), -1, np.int32)
+    return in_memory(Split(opened.images, opened.labels, none, opened.images.names), cfg.resident_gib, False)
 
 
 def textures(names: np.ndarray) -> np.ndarray:
     """Texture class [n] int32 of cue-conflict file names, .../<shape><i>-<texture><j>.png. Raises ValueError for other names."""
-    found = []
+    labels = []
     for name in names:
         match = re.fullmatch(r"[a-z]+\d+-([a-z]+)\d+", pathlib.PurePath(str(name)).stem)
         if not match or match[1] not in SIXTEEN:
             raise ValueError(f"cue-conflict image {name}: names are <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
-        found.append(SIXTEEN.index(match[1]))
-    return np.array(found, np.int32)
+        labels.append(SIXTEEN.index(match[1]))
+    return np.array(labels, np.int32)
 
 
-def _check_classes(place: str, found: tuple[str, ...], wanted: tuple[str, ...]) -> None:
-    missing, strange = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
+def _check_classes(location: str, classes: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    missing, strange = sorted(set(wanted) - set(classes)), sorted(set(classes) - set(wanted))
     if missing or strange:
         words = ([f"lacks {missing[0]}"] if missing else []) + ([f"has {strange[0]}"] if strange else [])
-        raise ValueError(f"{place} has other classes than it must: {' and '.join(words)} ({len(missing)} missing, {len(strange)} unknown)")
-    if found != wanted:
-        first = next(one for one, other in zip(found, wanted, strict=True) if one != other)
-        raise ValueError(f"{place} has its classes in another order than it must, from {first} on: make it anew, sorted by name")
+        raise ValueError(
+            f"{location} has other classes than it must: {' and '.join(words)} ({len(missing)} missing, {len(strange)} unknown)"
+        )
+    if classes != wanted:
+        first = next(one for one, other in zip(classes, wanted, strict=True) if one != other)
+        raise ValueError(f"{location} has its classes in another order than it must, from {first} on: make it anew, sorted by name")

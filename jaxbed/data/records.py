@@ -52,11 +52,11 @@ class Parts:
 
     def __getitem__(self, row: int) -> bytes:
         part = bisect.bisect_right(self._ends, row)
-        place = row - (self._ends[part - 1] if part else 0)
+        record = row - (self._ends[part - 1] if part else 0)
         try:
-            return self._files[part][place]
+            return self._files[part][record]
         except Exception as error:  # RuntimeError, as a rule
-            raise _damaged(self.paths[part], error, f"record {place} of ") from error
+            raise _damaged(self.paths[part], error, f"record {record} of ") from error
 
 
 def _open_part(path: pathlib.Path) -> Any:
@@ -118,13 +118,13 @@ def _index(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]
     return index["name"], index["label"], tuple(map(str, index["classes"]))
 
 
-def in_order(place: str, labels: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+def in_order(location: str, labels: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels [n] int32 of the sorted classes. Raises ValueError for a label without a class; a TFDS split may have -1 throughout."""
     if strange := set(np.unique(labels).tolist()) - set(range(len(classes))):
-        raise ValueError(f"{place} has label {min(strange)}, and its classes are 0 to {len(classes) - 1}: take a labelled set")
+        raise ValueError(f"{location} has label {min(strange)}, and its classes are 0 to {len(classes) - 1}: take a labelled set")
     ordered = tuple(sorted(classes))
-    places = {name: i for i, name in enumerate(ordered)}
-    return np.array([places[name] for name in classes], np.int32)[labels.astype(np.int32)], ordered
+    positions = {name: i for i, name in enumerate(ordered)}
+    return np.array([positions[name] for name in classes], np.int32)[labels.astype(np.int32)], ordered
 
 
 def write_part(path: pathlib.Path, records: Iterable[bytes]) -> str:

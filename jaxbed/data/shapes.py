@@ -102,8 +102,8 @@ def draw(side_px: int, counts: dict, texture_correlation: float, seed: int) -> d
     images = sum(counts.values())
     memory.check(images * 3 * side_px**2, memory.total(), f"{images:,} images of {side_px} px")
     splits = {}
-    for place, set_name in enumerate(SETS):
-        rng = np.random.default_rng([seed, place])
+    for position, set_name in enumerate(SETS):
+        rng = np.random.default_rng([seed, position])
         label, bias = _assign_classes(set_name, int(counts[set_name]), texture_correlation, rng)
         block = BLOCK_PX // side_px**2
         image = np.concatenate(
@@ -138,11 +138,11 @@ def _validate(side_px: int, counts: dict, texture_correlation: float, seed: int)
 def _assign_classes(set_name: str, n: int, texture_correlation: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Shape and texture class of each image, [n] int32 each, shuffled; numbers are exact, only their order is random."""
     per_class = n // 16
-    own = int(np.floor(texture_correlation * per_class + 0.5)) if set_name in CORRELATED else 0
+    aligned = int(np.floor(texture_correlation * per_class + 0.5)) if set_name in CORRELATED else 0
     label = np.repeat(np.arange(16, dtype=np.int32), per_class)
     # Going once round the foreign textures as often as it takes shares them evenly; a random start for each class spreads the remainder.
     step = (rng.integers(15, size=(16, 1)) + np.arange(per_class)) % 15 + 1
-    step[:, :own] = 0
+    step[:, :aligned] = 0
     bias = ((label + step.ravel()) % 16).astype(np.int32)
     if set_name in ("silhouette", "edge", "sketch"):
         bias[:] = -1

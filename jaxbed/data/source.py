@@ -15,11 +15,11 @@ MANY_CLASSES = 50  # whose counts no terminal shows
 SAMPLE = 64  # images
 
 
-class Part(NamedTuple):
-    """Consecutive images of a training set, and how much of every batch they are."""
+class Component(NamedTuple):
+    """Consecutive images of a training set that make up a fixed share of every batch."""
 
     size: int
-    share: float  # of all parts' shares
+    share: float  # of all components' shares
 
 
 class EvaluationSet(NamedTuple):
@@ -48,12 +48,13 @@ class Source:
     facts: dict[str, Any]
     bias_name: str = ""
     augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
-    parts: tuple[Part, ...] = ()  # of the training set, in its order, where batches hold fixed shares of them
+    components: tuple[Component, ...] = ()  # of the training set, in its order, if batches hold a fixed share of each
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.parts and sum(part.size for part in self.parts) != len(self.train.label):
-            raise ValueError(f"{self.name}: parts of {[part.size for part in self.parts]} do not add up to {len(self.train.label)} images")
+        sizes = [component.size for component in self.components]
+        if sizes and sum(sizes) != len(self.train.label):
+            raise ValueError(f"{self.name}: components of {sizes} images do not add up to {len(self.train.label)}")
         for name, evaluation_set in self.sets.items():
             if evaluation_set.role not in ROLES:
                 raise ValueError(f"set {name}: role {evaluation_set.role!r} is not one of {', '.join(ROLES)}")
@@ -120,24 +121,23 @@ def describe(name: str, split: Split) -> str:
     return "\n".join(lines)
 
 
-def counts(batch_size: int, parts: tuple[Part, ...]) -> list[int]:
-    """Images of each part in a batch: shares rounded down, what is left to the largest remainders. Raises ValueError for none."""
-    exact = np.array([part.share for part in parts], float) * batch_size / sum(part.share for part in parts)
-    found = np.floor(exact + 1e-9).astype(int)
-    for place in np.argsort(found - exact, kind="stable")[: batch_size - found.sum()]:
-        found[place] += 1
-    if (found < 1).any():
-        raise ValueError(
-            f"batch_size = {batch_size} leaves no image for some of the shares {[part.share for part in parts]}: take a larger one"
-        )
-    return found.tolist()
+def counts(batch_size: int, components: tuple[Component, ...]) -> list[int]:
+    """Images per component in a batch: shares rounded down, the rest by largest remainder. Raises ValueError if a component gets none."""
+    shares = [component.share for component in components]
+    exact = np.array(shares, float) * batch_size / sum(shares)
+    images = np.floor(exact + 1e-9).astype(int)
+    for index in np.argsort(images - exact, kind="stable")[: batch_size - images.sum()]:
+        images[index] += 1
+    if (images < 1).any():
+        raise ValueError(f"batch_size = {batch_size} leaves no image for some of the shares {shares}: use a larger batch")
+    return images.tolist()
 
 
-def steps(rows: int, batch_size: int, parts: tuple[Part, ...] = ()) -> int:
-    """Batches of an epoch; with parts it ends where the first of them has no full share left."""
-    if not parts:
+def steps(rows: int, batch_size: int, components: tuple[Component, ...] = ()) -> int:
+    """Batches of an epoch; with components it ends when the first of them has no full share left."""
+    if not components:
         return rows // batch_size
-    return min(part.size // count for part, count in zip(parts, counts(batch_size, parts), strict=True))
+    return min(component.size // count for component, count in zip(components, counts(batch_size, components), strict=True))
 
 
 class Weighted(NamedTuple):
@@ -153,29 +153,30 @@ def order(
     epoch: int,
     seeds: np.ndarray,
     shared: bool,
-    parts: tuple[Part, ...] = (),
+    components: tuple[Component, ...] = (),
     weighted: Weighted | None = None,
 ) -> np.ndarray:
     """Rows of every batch of an epoch, [S, steps, B] int32: a pure function of its arguments, so there is no position to save.
 
     Each seed has its own order, unless shared: then all follow the first seed's, which makes seeds dependent. What does not
-    fill a batch is left out of that epoch. Parts are shuffled each by itself.
+    fill a batch is left out of that epoch. Each component is shuffled by itself.
     """
     sources = seeds[:1] if shared else seeds
-    numbers, places = np.unique(sources, return_inverse=True)  # variants have the same seeds
-    wanted = steps(rows, batch_size, parts)
+    numbers, of_number = np.unique(sources, return_inverse=True)  # variants have the same seeds
+    wanted = steps(rows, batch_size, components)
+    sizes = [component.size for component in components] or [rows]
+    taken = counts(batch_size, components) if components else [batch_size]
     drawn = []
     for seed in numbers:
         generator, first, columns = rng.generator(int(seed), rng.ORDER, epoch), 0, []
-        pieces = zip((part.size for part in parts), counts(batch_size, parts), strict=True) if parts else [(rows, batch_size)]
-        for size, count in pieces:
+        for size, count in zip(sizes, taken, strict=True):
             columns.append(first + generator.permutation(size)[: wanted * count].reshape(wanted, count))
             first += size
         drawn.append(np.concatenate(columns, axis=1))
-    stacked = np.stack(drawn).astype(np.int32)[places]
+    stacked = np.stack(drawn).astype(np.int32)[of_number]
     if weighted is None:
         return np.broadcast_to(stacked, (len(seeds), *stacked.shape[1:]))
-    for seed, own, cumulative in zip(seeds, stacked, weighted.cumulative, strict=True):
-        positions = rng.generator(int(seed), rng.SAMPLE, epoch).random((len(own), weighted.draws))
-        own[:, batch_size - weighted.draws :] = np.searchsorted(cumulative, positions, side="right")  # never one of weight 0
+    for seed, batches, cumulative in zip(seeds, stacked, weighted.cumulative, strict=True):
+        positions = rng.generator(int(seed), rng.SAMPLE, epoch).random((len(batches), weighted.draws))
+        batches[:, batch_size - weighted.draws :] = np.searchsorted(cumulative, positions, side="right")  # never one of weight 0
     return stacked

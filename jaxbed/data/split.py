@@ -44,5 +44,5 @@ def in_memory(split: Split, gib: float, evaluated: bool) -> Split:
     if images.nbytes > gib * 2**30:
         return pick(split, images.readable()) if evaluated and images.corrupt == "skip" else split
     loaded, taken = images.load()
-    own = taken == np.arange(len(taken))  # the others stand in for what was skipped
-    return Split(loaded[own], split.label[own], split.bias[own], split.name[own])
+    readable = taken == np.arange(len(taken))  # the others stand in for what was skipped
+    return Split(loaded[readable], split.label[readable], split.bias[readable], split.name[readable])

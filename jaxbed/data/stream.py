@@ -72,8 +72,8 @@ class Images:
 
     def fill(self, rows: np.ndarray, images: np.ndarray, taken: np.ndarray) -> None:
         """`take` into arrays that are there, or parts of them."""
-        for place, row in enumerate(rows):
-            images[place], taken[place] = self._one(int(row))
+        for index, row in enumerate(rows):
+            images[index], taken[index] = self._one(int(row))
 
     def _one(self, row: int) -> tuple[np.ndarray, int]:
         for tried in range(len(self)):
@@ -139,9 +139,9 @@ def batches(
     def room() -> tuple[np.ndarray, np.ndarray]:
         """A batch to be filled, in memory of an earlier one that nothing refers to any more: fresh memory is slow to write."""
         memory = free.pop() if free else bytearray(size * int(np.prod(images.shape[1:])))
-        found = np.ndarray((size, *images.shape[1:]), np.uint8, memory)
-        weakref.finalize(found, free.append, memory)
-        return found, np.empty(size, np.int32)
+        batch = np.ndarray((size, *images.shape[1:]), np.uint8, memory)
+        weakref.finalize(batch, free.append, memory)
+        return batch, np.empty(size, np.int32)
 
     class Groups:
         """A group is read straight into its place in the batch, so that nothing is copied once more."""
@@ -154,18 +154,18 @@ def batches(
             with lock:  # the groups of a batch are read by several threads
                 if step not in begun:
                     begun[step] = rows_of(first + step), room()
-                rows, (found, taken) = begun[step]
+                rows, (batch, taken) = begun[step]
             cut = slice(part * GROUP, (part + 1) * GROUP)
-            images.fill(rows[cut], found[cut], taken[cut])
-            return found, taken
+            images.fill(rows[cut], batch[cut], taken[cut])
+            return batch, taken
 
     options = grain.ReadOptions(num_threads=readers(images.threads), prefetch_buffer_size=AHEAD * groups)
     read = iter(grain.MapDataset.source(Groups()).to_iter_dataset(options))
     for step in range(count):
         for _ in range(groups):
-            found, taken = next(read)
+            batch, taken = next(read)
         del begun[step]
-        yield found, taken
+        yield batch, taken
 
 
 def ahead(items: Iterator[Any], count: int = AHEAD) -> Iterator[Any]:

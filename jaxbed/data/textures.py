@@ -18,9 +18,9 @@ TILT_DEGREES = 2.0  # either way: upright bars stay far from slanted ones
 
 def draw_noise(n: int, side_px: int, cells: int, rng: np.random.Generator) -> np.ndarray:
     """Smooth noise [n, side_px, side_px] float32, mean 0, variance about 0.5: normal numbers at cells x cells knots, eased in between."""
-    place = (np.arange(side_px) + 0.5) / side_px * (cells - 1)
-    lower = np.minimum(place.astype(int), cells - 2)
-    share = place - lower
+    position = (np.arange(side_px) + 0.5) / side_px * (cells - 1)
+    lower = np.minimum(position.astype(int), cells - 2)
+    share = position - lower
     share = share * share * (3 - 2 * share)
     weight = np.zeros((side_px, cells), np.float32)
     weight[np.arange(side_px), lower] = 1 - share

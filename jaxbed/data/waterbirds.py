@@ -38,5 +38,5 @@ class Config(biased_images.Config):
         listed, facts = biased_images.read_table(table, "place", len(CLASSES)), biased_images.table_facts(table)
         if self.table:
             facts["conflicting_percent"] = None  # what the table holds, see counts
-        splits, told = biased_images.read(self, root, listed)
-        return biased_images.make_source(self, "waterbirds", CLASSES, "background", splits, facts | told)
+        splits, read_facts = biased_images.read(self, root, listed)
+        return biased_images.make_source(self, "waterbirds", CLASSES, "background", splits, facts | read_facts)
