@@ -1,17 +1,18 @@
-"""The style network of shape-texture debiased training and of Stylized-ImageNet: published weights converted, or others trained.
+"""Converts published weights of the style network of shape-texture debiased training and Stylized-ImageNet, or trains others.
 
     python data_prep/style_network.py convert vgg_normalised.pth decoder.pth OUT.safetensors
     python data_prep/style_network.py train CONTENT STYLE OUT.safetensors --encoder vgg_normalised.pth --style-weight 10 --steps 160000
     python data_prep/style_network.py train shapes shapes OUT.safetensors \\
         --width 32 --stages 2 --steps 800 --batch 16 --lr 3e-3 --style-weight 1   # a minute on two CPU cores
 
-The two published files belong to release v0.0.0 of naoto0804/pytorch-AdaIN. CONTENT and STYLE are image folders, folders of records or
-TFDS data sets (jaxbed/data/image_files.py), or `shapes`, the data set made by code, at 32 px.
+The two published files are in release v0.0.0 of naoto0804/pytorch-AdaIN. CONTENT and STYLE are image folders, folders of records or TFDS
+data sets (jaxbed/data/image_files.py), or `shapes`, the synthetic data set, at 32 px.
 
-Training fits the decoder D to a fixed encoder E: with features T = AdaIN(E(content), E(style)) and their image D(T), Adam descends the
-mean square of E(D(T)) - T, plus style-weight times that of the differences between D(T) and the style image in the means and deviations
-of relu1_1, relu2_1, ... The learning rate is lr / (1 + decay · step). For photographs the encoder is VGG's; on `shapes` an untrained one
-of two stages exchanges colours and contrasts and keeps outlines, but patterns stay visible in part; with three stages outlines are lost.
+Training fits the decoder D to a fixed encoder E. With features T = AdaIN(E(content), E(style)) and their image D(T), Adam minimises the
+mean square of E(D(T)) - T, plus style-weight times the mean squared difference between D(T) and the style image in the means and standard
+deviations of relu1_1, relu2_1, ... The learning rate is lr / (1 + decay · step). For photographs the encoder is VGG's. On `shapes`, an
+untrained encoder of two stages exchanges colours and contrasts and keeps outlines, but patterns stay partly visible; with three stages
+outlines are lost.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from jaxbed.models import style, style_network, torch_files
 from jaxbed.system import ending, files
 
 PyTree = Any
-SIDE_PX = {"shapes": 32}  # of training squares; of all others 256
+SIDE_PX = {"shapes": 32}  # of training squares; all others use 256
 
 
 def convert(vgg: str, decoder: str, out: pathlib.Path) -> None:
@@ -59,7 +60,7 @@ def save(params: PyTree, out: pathlib.Path) -> None:
 
 
 def squares(location: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
-    """Batches [B, side, side, 3] of random squares of random images, values in [0, 1], without end."""
+    """Batches [B, side, side, 3] of random squares of random images, values in [0, 1], endlessly."""
     side, rng = asked.side_px, np.random.default_rng(seed)
     if location == "shapes":
         images = shapes.Config(side_px=side).open().train.image
@@ -98,29 +99,29 @@ def losses(network: style_network.Config, params: PyTree, content: jax.Array, st
 
 
 def fit(network: style_network.Config, params: PyTree, batches: Iterator[tuple], asked: argparse.Namespace, say: Callable) -> PyTree:
-    """params with another decoder."""
+    """params with a trained decoder."""
     optimizer = optax.adam(lambda step: asked.lr / (1 + asked.decay * step))
 
     @jax.jit
     def step(decoder: PyTree, opt: PyTree, encoder: PyTree, content: jax.Array, styled: jax.Array) -> tuple:
         def total(decoder: PyTree) -> tuple:
-            parts = losses(network, {"encoder": encoder, "decoder": decoder}, content, styled)
-            return parts[0] + asked.style_weight * parts[1], parts
+            terms = losses(network, {"encoder": encoder, "decoder": decoder}, content, styled)
+            return terms[0] + asked.style_weight * terms[1], terms
 
-        grads, parts = jax.grad(total, has_aux=True)(decoder)
+        grads, terms = jax.grad(total, has_aux=True)(decoder)
         updates, opt = optimizer.update(grads, opt, decoder)
-        return optax.apply_updates(decoder, updates), opt, jnp.stack(parts)
+        return optax.apply_updates(decoder, updates), opt, jnp.stack(terms)
 
     decoder, encoder = jax.device_put((params["decoder"], params["encoder"]))
     opt, recent, began = optimizer.init(decoder), [], time.monotonic()
     for done in range(1, asked.steps + 1):
-        decoder, opt, parts = step(decoder, opt, encoder, *next(batches))
-        recent.append(parts)
+        decoder, opt, terms = step(decoder, opt, encoder, *next(batches))
+        recent.append(terms)
         if done % max(asked.steps // 20, 1) == 0 or done == asked.steps:
             content, styled = np.mean(jax.device_get(recent), axis=0)
             say(f"step {done:,} of {asked.steps:,}: content {content:.4f}, style {styled:.4f}, {time.monotonic() - began:.0f} s")
             if not np.isfinite(content + styled):
-                raise ValueError(f"the loss is not finite any more: lower --lr (now {asked.lr})")
+                raise ValueError(f"the loss is no longer finite: lower --lr (now {asked.lr})")
             recent = []
     return {"encoder": params["encoder"], "decoder": jax.device_get(decoder)}
 
@@ -150,11 +151,11 @@ def _check(params: PyTree, width: int, stages: int, origin: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(dest="task", required=True)
-    task = tasks.add_parser("convert", help="published weights to a file of this project")
+    task = tasks.add_parser("convert", help="convert published weights to a file of this project")
     task.add_argument("vgg")
     task.add_argument("decoder")
     task.add_argument("out", type=pathlib.Path)
-    task = tasks.add_parser("train", help="a decoder for a fixed encoder")
+    task = tasks.add_parser("train", help="train a decoder for a fixed encoder")
     task.add_argument("content")
     task.add_argument("style")
     task.add_argument("out", type=pathlib.Path)
@@ -166,8 +167,8 @@ def main(argv: list[str] | None = None) -> int:
     task.add_argument("--lr", type=float, default=1e-4)
     task.add_argument("--decay", type=float, default=5e-5)
     task.add_argument("--style-weight", type=float, default=10.0)
-    task.add_argument("--side-px", type=int, help="of training squares; default 256, and 32 for shapes")
-    task.add_argument("--resize-px", type=int, default=512, help="shorter side of the images that they are cut from")
+    task.add_argument("--side-px", type=int, help="of training squares; default 256, or 32 for shapes")
+    task.add_argument("--resize-px", type=int, default=512, help="shorter side of the images from which they are cut")
     task.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(argv)
     try:

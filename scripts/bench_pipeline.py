@@ -1,4 +1,4 @@
-"""How many images a second does the host read and decode? Made-up images, in the ways that jaxbed stores them; no device is used.
+"""How many images per second does the host read and decode? Synthetic images, in the ways that jaxbed stores them; no device is used.
 
     python scripts/bench_pipeline.py [--images 2048] [--threads 16] [--json FILE]
 
@@ -54,7 +54,7 @@ def make(folder: pathlib.Path, count: int) -> None:
 
 
 def measure(images: stream.Images) -> list[float]:
-    """Images a second, of each block."""
+    """Images per second, of each block."""
 
     def rows_of(step: int) -> np.ndarray:
         return np.random.default_rng(step).integers(0, len(images), BATCH)
@@ -78,7 +78,7 @@ def main() -> None:
     results = {"cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
         make(pathlib.Path(folder), asked.images)
-        print(f"{results['cores']} cores; images a second", flush=True)
+        print(f"{results['cores']} cores; images per second", flush=True)
         for name, subfolder, size in (
             ("folder, exact (evaluation)", "images", exact),
             ("folder, fast (training)", "images", fast),

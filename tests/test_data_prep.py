@@ -94,7 +94,7 @@ def test_a_folder_begun_with_other_settings_is_left_alone(source, tmp_path, caps
     assert run(source, tmp_path / "records", "--format", "uint8") == 2
     assert "was begun with other settings" in capsys.readouterr().err
     assert run(tmp_path / "nowhere", tmp_path / "other") == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_a_refused_image_leaves_no_half_written_file(source, tmp_path, capsys):

@@ -82,7 +82,7 @@ def test_real_stimuli_are_the_published_trees(shared_data, tmp_path, name):
     (folder / "knife" / "knife3.png").unlink()
     (folder / "oven" / "oven1.png").write_bytes(b"nothing")
     missing, unreadable = stimuli.faults(name, folder)
-    assert missing == "knife: 9 images and not 10 (knife/knife3.png missing)"
+    assert missing == "knife: 9 images instead of 10 (knife/knife3.png missing)"
     assert unreadable.startswith("oven/oven1.png cannot be read")
     shutil.copyfile(folder / "knife" / "knife2.png", folder / "knife" / "knife3.png")
     shutil.copyfile(folder / "oven" / "oven2.png", folder / "oven" / "oven1.png")
@@ -125,11 +125,11 @@ def test_sketch_is_known_by_names_and_counts_and_then_by_its_record(tmp_path, ca
     found = imagenet.image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN)  # as imagenet reads it
     assert len(found.labels) == 800 and set(found.labels) == set(range(16))
     next(folder.iterdir()).write_bytes(png(99))
-    assert run(tmp_path / "target", "--sets", "sketch") == 2 and "a image has changed" in capsys.readouterr().err
+    assert run(tmp_path / "target", "--sets", "sketch") == 2 and "an image has changed" in capsys.readouterr().err
     lacking = dict(list(SKETCH.items())[1:])
     shutil.rmtree(tmp_path / "target")
     assert local(tmp_path, lacking, name="sketch") == 2
-    assert "airplane: 49 images and not 50" in capsys.readouterr().err
+    assert "airplane: 49 images instead of 50" in capsys.readouterr().err
 
 
 def test_other_content_needs_the_archives_digest(known, tmp_path, capsys):
@@ -205,7 +205,7 @@ def test_one_failing_set_does_not_stop_the_others(known, tmp_path, capsys):
     assert "silhouette.tar.gz is missing: fetch https://" in capsys.readouterr().err and (tmp_path / "target" / "edge").is_dir()
     with pytest.raises(SystemExit):
         run(tmp_path / "target", "--sets", "edges")
-    assert "'edges' is no set: cue-conflict, edge, silhouette, sketch" in capsys.readouterr().err
+    assert "'edges' is not one of cue-conflict, edge, silhouette, sketch" in capsys.readouterr().err
 
 
 # Downloads

@@ -183,7 +183,7 @@ def test_a_damaged_header_takes_no_memory(way, monkeypatch):
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
 def test_images_of_32_bits_are_an_error(kind):
-    with pytest.raises(ValueError, match=r"pixels are of 32 bits \(mode [IF]\), .*: store it with 8 or 16"):
+    with pytest.raises(ValueError, match=r"pixels have 32 bits \(mode [IF]\), .*: store it with 8 or 16 bits"):
         decode.square(encoded(Image.fromarray(np.ones((64, 64), kind)), "TIFF"), 56, 64)
 
 
@@ -209,7 +209,7 @@ def test_damaged_images_are_an_error_that_tells_why(way, form):
         except ValueError as error:
             reasons.append(str(error))
     assert len(reasons) > 20 and all(reasons) and not any(" at 0x" in reason for reason in reasons)
-    assert reasons[0] == "its 0 bytes are no image that Pillow knows"
+    assert reasons[0] == "its 0 bytes are not an image that Pillow can read"
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,9 @@ def test_whatever_pillow_raises_is_an_error_that_tells_why(kind, monkeypatch):
 
 
 def test_too_small_images_and_unknown_ways_are_an_error():
-    with pytest.raises(ValueError, match="80 x 100 pixels hold no square of 96"):
+    with pytest.raises(ValueError, match="it has 80 x 100 pixels, too few for a square of 96"):
         decode.square(encoded(photo()), 96, 0)
-    with pytest.raises(ValueError, match="'quick' is no way of decoding: exact, fast"):
+    with pytest.raises(ValueError, match="way = 'quick' is not one of exact, fast"):
         decode.square(encoded(photo()), 56, 64, "quick")
 
 
@@ -259,7 +259,7 @@ def test_an_unreadable_image_is_named():
     with pytest.raises(stream.Unreadable, match=r"image image5 cannot be read \(bad sectors\): .*data.corrupt=skip"):
         numbered(bad={5}).take(np.array([4, 5]))
     strange = dataclasses.replace(numbered(), read=lambda row: np.zeros((2, 2, 3), np.uint8))
-    with pytest.raises(stream.Unreadable, match=r"it is uint8 \[2, 2, 3\], and must be uint8 \[2, 3, 3\]"):
+    with pytest.raises(stream.Unreadable, match=r"it is uint8 \[2, 2, 3\], but must be uint8 \[2, 3, 3\]"):
         strange.take(np.array([0]))
 
 
@@ -416,7 +416,7 @@ def test_unfinished_and_damaged_records_are_an_error(folder, tmp_path):
         records.open_records(target)
     (target / "away").rename(part)
     (target / "manifest.json").write_text(json.dumps({**manifest, "count": 14}))
-    with pytest.raises(ValueError, match="contradicts itself: 15 records, 15 names, a manifest of 14"):
+    with pytest.raises(ValueError, match="is inconsistent: 15 records, 15 names, 14 in the manifest"):
         records.open_records(target)
     (target / "manifest.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"manifest.json is missing: the folder is unfinished"):
@@ -442,7 +442,7 @@ FOREIGN = [
 def test_other_manifests_are_an_error_that_names_them(content, folder):
     (folder / "manifest.json").write_text(content)
     with pytest.raises(
-        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* next to folders of images, move it away"
+        ValueError, match=r"manifest.json is not a manifest written by data_prep \(.+\): .* in a folder of images, move it away"
     ):
         image_files.open_location(str(folder), Size(56, 64))
 
@@ -458,7 +458,7 @@ def test_a_missing_or_damaged_index_is_an_error_that_names_it(folder, tmp_path):
         with pytest.raises(ValueError, match=r"index.npz is damaged \(.+\): copy it again, or run data_prep again"):
             records.open_records(target)
     index.unlink()
-    with pytest.raises(FileNotFoundError, match=r"lacks index.npz, which its manifest names: copy it again"):
+    with pytest.raises(FileNotFoundError, match=r"lacks index.npz, which its manifest lists: copy the folder again"):
         records.open_records(target)
 
 
@@ -491,13 +491,13 @@ def test_classes_of_records_are_sorted(folder, tmp_path):
 
 def test_places_that_are_no_data_set_are_an_error(tmp_path, folder):
     size = Size(56, 64)
-    with pytest.raises(FileNotFoundError, match="is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         image_files.open_location(str(tmp_path / "nowhere"), size)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="has no folders of classes"):
+    with pytest.raises(ValueError, match="has no class folders"):
         image_files.open_location(str(tmp_path / "empty"), size)
     (folder / "d").mkdir()
-    with pytest.raises(ValueError, match="d holds no image"):
+    with pytest.raises(ValueError, match="d contains no image"):
         image_files.open_location(str(folder), size)
     with pytest.raises(ValueError, match="tfds:NAME:SPLIT"):
         image_files.open_location("tfds:imagenet2012", size)
@@ -567,14 +567,16 @@ def test_tfds_names_may_be_missing_or_not_utf8(builder):
 
 def test_tfds_that_cannot_be_used_is_an_error(builder, monkeypatch):
     size = Size(56, 64)
-    with pytest.raises(FileNotFoundError, match=r"TFDS has no such data set ready \(Unknown split 'test'.\); download_and_prepare"):
+    with pytest.raises(
+        FileNotFoundError, match=r"TFDS has no such data set ready \(Unknown split 'test'.\); prepare it with download_and_prepare"
+    ):
         image_files.open_location("tfds:imagenet2012:test@/data", size)
     found = image_files.open_location(TFDS, size)
     builder.bad = (3,)
     with pytest.raises(stream.Unreadable, match=r"\(record 3 of tfds:imagenet2012:train@/data is damaged \(RuntimeError: chunk data hash"):
         found.images.take(np.array([3]))
     builder.bad, builder.label_names = (), ()
-    with pytest.raises(ValueError, match=r"has the features image, label: needed are image, and label with names of classes"):
+    with pytest.raises(ValueError, match=r"has the features image, label: an image and a label with class names are needed"):
         image_files.open_location(TFDS, size)
 
 
@@ -584,12 +586,12 @@ def test_tfds_that_cannot_be_used_is_an_error(builder, monkeypatch):
 def test_tfds_features_that_are_missing_are_told(features, builder, monkeypatch):
     make = builder.__init__
     monkeypatch.setattr(builder, "__init__", lambda self, *args, **kw: make(self, *args, **kw) or setattr(self.info, "features", features))
-    with pytest.raises(ValueError, match=f"has the features {', '.join(features)}: needed are image, and label with names of classes"):
+    with pytest.raises(ValueError, match=f"has the features {', '.join(features)}: an image and a label with class names are needed"):
         image_files.open_location(TFDS, Size(56, 64))
 
 
 def test_labels_without_a_class_are_an_error():
-    with pytest.raises(ValueError, match="tfds:x:test has label -1, and its classes are 0 to 1: take a labelled set"):
+    with pytest.raises(ValueError, match="tfds:x:test has label -1, but its classes are 0 to 1: use a labelled set"):
         records.in_order("tfds:x:test", np.array([-1, -1]), ("b", "a"))
 
 
@@ -599,7 +601,7 @@ def test_images_in_one_folder_are_told_apart_by_their_names(tmp_path):
     found = image_files.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
     assert found.labels.tolist() == [0, 1]
     (tmp_path / "0003.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"0003.png: its name tells none of the classes bear, cat"):
+    with pytest.raises(ValueError, match=r"0003.png: the file name must contain one of the classes bear, cat"):
         image_files.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
 
 
@@ -622,7 +624,7 @@ def test_what_is_passed_over_is_told_once(listing, folder, capsys):
     for _ in range(2):
         assert listing(folder).tolist() == names
     assert capsys.readouterr().err == (
-        f"jaxbed: {folder}: passed over 1 .gif, 1 .png, 2 .tif, 1 without ending; images end in .jpeg, .jpg, .png, .bmp, .webp\n"
+        f"jaxbed: {folder}: ignored 1 .gif, 1 .png, 2 .tif, 1 without extension; image files end in .jpeg, .jpg, .png, .bmp, .webp\n"
     )
 
 
@@ -634,7 +636,7 @@ def test_folders_of_the_system_are_no_classes_and_hold_no_images(listing, name, 
         (folder / place).mkdir(parents=True)
         (folder / place / "a0_thumb.jpeg").write_bytes(b"")
     assert listing(folder).tolist() == names
-    assert f"{folder}: passed over 3 {name}/; images end in" in capsys.readouterr().err
+    assert f"{folder}: ignored 3 {name}/; image files end in" in capsys.readouterr().err
     assert image_files.list_folder(folder)[2] == classes and (image_files.list_folder(folder)[1] == labels).all()
     assert len(biased_images.list_images(folder)) == len(names)
 
@@ -642,7 +644,7 @@ def test_folders_of_the_system_are_no_classes_and_hold_no_images(listing, name, 
 def test_images_beside_the_folders_of_classes_are_told(folder, capsys):
     (folder / "loose.jpeg").write_bytes(b"")
     assert len(image_files.list_folder(folder)[0]) == 15
-    assert f"{folder}: passed over 1 .jpeg in no folder of a class; images end in" in capsys.readouterr().err
+    assert f"{folder}: ignored 1 .jpeg outside the class folders; image files end in" in capsys.readouterr().err
 
 
 @each_listing
@@ -654,7 +656,7 @@ def test_links_are_followed_and_folders_are_no_images(listing, folder, tmp_path)
     assert listing(folder).tolist() == names
     (tmp_path / "away" / "x.jpg" / "a9.png").write_bytes(b"")
     (folder / "a" / "more.jpg").symlink_to(tmp_path / "away" / "x.jpg")
-    (folder / "a" / "a8.png").symlink_to(tmp_path / "nowhere")  # a image that cannot be read
+    (folder / "a" / "a8.png").symlink_to(tmp_path / "nowhere")  # an image that cannot be read
     assert listing(folder).tolist() == sorted([*names, "a/more.jpg/a9.png", "a/a8.png"])
 
 
@@ -663,7 +665,7 @@ def test_links_are_followed_and_folders_are_no_images(listing, folder, tmp_path)
 def test_links_that_lead_back_are_an_error(listing, target, folder):
     (folder / "a" / "link").symlink_to(target)
     (folder / "c" / "back").symlink_to("../a")
-    with pytest.raises(ValueError, match=r"is a link to .*, in which it lies: remove the link"):
+    with pytest.raises(ValueError, match=r"is a link to .*, which contains it: remove the link"):
         listing(folder)
 
 

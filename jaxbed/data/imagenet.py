@@ -1,19 +1,19 @@
-"""ImageNet-1k and the sets that shifted-data papers test on, in the layouts that their archives have.
+"""ImageNet-1k and the shifted test sets of the literature, in the layouts of their archives.
 
-Places are folders with a folder a class, folders of records that `data_prep` made, or a TFDS name (`image_files`). Only `train` is
-required; each set that is named is evaluated.
+Each set is a folder with one sub-folder per class, a folder of records that `data_prep` wrote, or a TFDS name (`image_files`). Only `train`
+is required; every set that is named is evaluated.
 
-    val            ImageNet-val, role test: it selects nothing, unless val_from_train is 0
+    val            ImageNet-val, role test: it is not used for selection, unless val_from_train is 0
     stylized       Stylized-ImageNet's val: 1000 classes, 224 px
-    imagenet_a, imagenet_r   200 classes, answered among those; <name>_unmasked: the same images, answered among all 1000
-    edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` says how. Cue-conflict's bias is in its file
-                   names, <shape><i>-<texture><j>.png; sketch may lie flat, as in model-vs-human, its class the fifth "_" field
+    imagenet_a, imagenet_r   200 classes, predictions among those; <name>_unmasked: the same images, predictions among all 1000
+    edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` sets the rule. Cue-conflict's bias is in its file
+                   names, <shape><i>-<texture><j>.png; sketch may be a flat folder, as in model-vs-human: the fifth "_" field is the class
     cae, edsr      DeepAugment's images as test sets
 
-Classes of ImageNet's sets are wnids, or numbers in their order; `class_index` names a file that lists other names (`imagenet_classes`).
+Class folders of ImageNet's sets are wnids, or numbers in wnid order; `class_index` names a file that maps other names (`imagenet_classes`).
 
-Training sees stored_px squares (shorter side resized, centre cut), of which the augmentation cuts boxes on the device: pixels beyond the
-central square are never seen, unlike with crops of whole images.
+Training sees stored_px squares (shorter side resized, centre cut), from which the augmentation crops boxes on the device. Unlike with crops
+of whole images, pixels outside the central square are never seen.
 """
 
 import dataclasses
@@ -37,23 +37,23 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIXTEEN = tuple(decision_rules.SIXTEEN)
 CLASSES = 1000
 NONE = "none"
-ZOOM_PX = 256  # BiasBed's resize of 224-px stimuli, before the centre is cut
+ZOOM_PX = 256  # BiasBed resizes 224-px stimuli to this before the centre crop
 
 EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr")
 
 
 @dataclasses.dataclass
 class Config:
-    MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the same images are, and what is evaluated how
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the images are, and what is evaluated and how
         *("train", "more", *EVALUATED),
         *("class_index", "decision", "zoom", "resize_px", "resident_gib", "threads"),
     )
 
-    train: str = ""  # "none": there is nothing to train on, for --config.epochs=0
+    train: str = ""  # "none": no training set, for --config.epochs=0
     more: tuple[str, ...] = ()  # further training sets with the same classes, e.g. DeepAugment's two folders
-    shares: tuple[Positive, ...] = ()  # of train and of each of `more` in every batch; empty: all images are shuffled together
-    val_from_train: Whole = 10_000  # images of `train` held out to select epochs on; 0: selection on `val`, as BiasBed did
-    split_seed: Whole = 0  # of that choice
+    shares: tuple[Positive, ...] = ()  # of `train` and each of `more` in every batch; empty: all images are shuffled together
+    val_from_train: Whole = 10_000  # images of `train` held out to select epochs on; 0: select on `val`, as BiasBed did
+    split_seed: Whole = 0  # of that split
     val: str = ""
     stylized: str = ""
     imagenet_a: str = ""
@@ -62,17 +62,17 @@ class Config:
     silhouette: str = ""
     cue_conflict: str = ""
     sketch: str = ""
-    class_index: str = ""  # CSV file folder,class: which class of ImageNet each folder holds, where names do not tell
+    class_index: str = ""  # CSV file folder,class: the ImageNet class of each folder, if names do not show it
     cae: str = ""
     edsr: str = ""
     decision: str = "sixteen_mean_prob"  # of the 16-class sets; BiasBed: sixteen_mean_logit
-    zoom: bool = False  # 16-class stimuli resized to 256 px before the central 224 are cut, as BiasBed did; else as they are
-    side_px: Count = 224  # what evaluation sees
+    zoom: bool = False  # resize 16-class stimuli to 256 px and crop the central 224, as BiasBed did; else unchanged
+    side_px: Count = 224  # of evaluation images
     stored_px: Count = 256  # of training squares
-    resize_px: Whole = 256  # of images to evaluate, shorter side
-    corrupt: Corrupt = "fail"  # training images that cannot be read; skip: the next takes the place, and the log says so
-    resident_gib: NotNegative = 1.0  # sets up to this size are read once and stay in memory
-    threads: Whole = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
+    resize_px: Whole = 256  # shorter side of evaluation images before the crop
+    corrupt: Corrupt = "fail"  # for unreadable training images; skip: the next image replaces it, which is logged
+    resident_gib: NotNegative = 1.0  # sets up to this size are read once and kept in memory
+    threads: Whole = 0  # to read and decode; 0: one per core, at most 16, or 4 for stored squares
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="resized", crop_px=224, flip=0.5, mean=MEAN, std=STD))
 
     def open(self) -> Source:
@@ -85,11 +85,14 @@ class Config:
         sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
         if not held and self.train != NONE:
             if "imagenet" not in sets:
-                raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it, --config.data.val=FOLDER")
+                raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it with --config.data.val=FOLDER")
             sets["val"] = EvaluationSet(sets["imagenet"].split, "val")
         if len(train.classes) != CLASSES and set(sets) - {"val"}:
             named = ", ".join(sorted(set(sets) - {"val"}))
-            raise ValueError(f"{named}: needs a network of the {CLASSES} ImageNet classes, and {self.train} has {len(train.classes)}")
+            trained = f"{self.train} has {len(train.classes)} classes"
+            raise ValueError(
+                f"{named}: needs a network for the {CLASSES} ImageNet classes, but {trained}: leave it out, or train on ImageNet"
+            )
         plain = Augment(mean=self.augment.mean, std=self.augment.std, dtype=self.augment.dtype)
         return Source(
             name="imagenet",
@@ -121,12 +124,12 @@ def _check_values(cfg: Config) -> None:
     for name in EVALUATED:
         if (location := getattr(cfg, name)) and _same(location) in trained:
             raise ValueError(
-                f"data.{name} = {location} is also trained on: its scores would say nothing. Name another place, or leave it out"
+                f"data.{name} = {location} is also trained on, so its scores would be meaningless: name another location, or leave it out"
             )
 
 
 def _same(location: str) -> str:
-    """One text for all ways to write a place."""
+    """One spelling for all ways to write a location."""
     return location if location.startswith("tfds:") or location == NONE else str(pathlib.Path(location).resolve())
 
 
@@ -136,9 +139,10 @@ def _training(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], ImageFile
     """
     locations, held, also = (cfg.train, *cfg.more), None, []
     if cfg.shares and len(cfg.shares) != len(locations):
-        raise ValueError(f"data.shares = {cfg.shares}: {len(locations)} training sets need as many shares")
+        raise ValueError(f"data.shares = {cfg.shares}: {len(locations)} training sets need one share each")
     if cfg.shares and cfg.corrupt == "skip":
-        raise ValueError("data.shares with data.corrupt=skip: a image of another part could take a place. Remove unreadable ones")
+        cure = "remove unreadable images and set data.corrupt=fail"
+        raise ValueError(f"data.shares with data.corrupt=skip: an image of another set could replace an unreadable one; {cure}")
     stored = Size(cfg.stored_px, cfg.stored_px, "fast")
     sets = [_labelled(cfg, location, stored) for location in locations]
     for location, other in zip(locations, sets, strict=True):
@@ -146,7 +150,7 @@ def _training(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], ImageFile
     if cfg.val_from_train:
         size = len(sets[0].labels)
         if not 0 < cfg.val_from_train < size:
-            raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images, hold out fewer than that")
+            raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images, so hold out fewer")
         order = np.random.default_rng(cfg.split_seed).permutation(size)
         resize = cfg.stored_px if sets[0].stored_px else cfg.resize_px
         again = _labelled(cfg, cfg.train, Size(cfg.side_px, resize))  # as evaluation sees them
@@ -157,7 +161,7 @@ def _training(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], ImageFile
             is_held = np.array([what in shown for what in _what_it_shows(other)])
             also.append(other.images.names[is_held])
             sets[i] = image_files.subset(other, np.flatnonzero(~is_held))
-        if cfg.corrupt == "skip" and held.images.nbytes > cfg.resident_gib * 2**30:  # answers of a stand-in would count
+        if cfg.corrupt == "skip" and held.images.nbytes > cfg.resident_gib * 2**30:  # the prediction for a replacement would count
             skipped = held.images.skipped
             held = image_files.subset(held, held.images.readable())
             held.images.skipped.update(skipped)
@@ -172,13 +176,13 @@ def _labelled(cfg: Config, location: str, size: Size) -> ImageFiles:
 
 
 def _what_it_shows(opened: ImageFiles) -> list[tuple[str, str]]:
-    """Class and file name without ending: what a image and its stylized or otherwise changed forms have in common."""
+    """Class and file name without extension, which an image shares with its stylized or otherwise changed versions."""
     names = (str(name).rpartition("/")[2].rpartition(".") for name in opened.images.names)
     return [(opened.classes[label], stem or rest) for label, (stem, _, rest) in zip(opened.labels, names, strict=True)]
 
 
 def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], None, tuple]:
-    """In place of training images, a single black one."""
+    """A single black image instead of a training set."""
     black = Images(lambda row: np.zeros((cfg.side_px, cfg.side_px, 3), np.uint8), np.array(["nothing"]), (cfg.side_px,) * 2)
     return ImageFiles(black, np.zeros(1, np.int32), imagenet_classes.WNIDS), (), None, ()
 
@@ -196,7 +200,7 @@ def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]
 
 
 def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
-    """With 200 classes, as the archives have it, or with all 1000, of which the 200 occur, as TFDS has it."""
+    """Sets with folders for 200 classes, as in the archives, or for all 1000 of which 200 occur, as in TFDS."""
     sets: dict[str, EvaluationSet] = {}
     for name in imagenet_classes.SUBSETS:
         if location := getattr(cfg, name):
@@ -223,7 +227,7 @@ def _sixteen(cfg: Config) -> dict[str, EvaluationSet]:
 
 
 def _split(cfg: Config, opened: ImageFiles) -> Split:
-    """In memory if small. What could not be read is left out there; a stream finds out later."""
+    """In memory if small, without the images that cannot be read; a streamed set discovers them later."""
     none = np.full(len(opened.labels), -1, np.int32)
     return in_memory(Split(opened.images, opened.labels, none, opened.images.names), cfg.resident_gib, False)
 
@@ -234,7 +238,7 @@ def textures(names: np.ndarray) -> np.ndarray:
     for name in names:
         match = re.fullmatch(r"[a-z]+\d+-([a-z]+)\d+", pathlib.PurePath(str(name)).stem)
         if not match or match[1] not in SIXTEEN:
-            raise ValueError(f"cue-conflict image {name}: names are <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
+            raise ValueError(f"cue-conflict image {name}: the name must be <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
         labels.append(SIXTEEN.index(match[1]))
     return np.array(labels, np.int32)
 
@@ -243,9 +247,8 @@ def _check_classes(location: str, classes: tuple[str, ...], wanted: tuple[str, .
     missing, strange = sorted(set(wanted) - set(classes)), sorted(set(classes) - set(wanted))
     if missing or strange:
         words = ([f"lacks {missing[0]}"] if missing else []) + ([f"has {strange[0]}"] if strange else [])
-        raise ValueError(
-            f"{location} has other classes than it must: {' and '.join(words)} ({len(missing)} missing, {len(strange)} unknown)"
-        )
+        counted = f"{len(missing)} missing, {len(strange)} unknown"
+        raise ValueError(f"{location} has the wrong classes: it {' and '.join(words)} ({counted}). Is it another set?")
     if classes != wanted:
         first = next(one for one, other in zip(classes, wanted, strict=True) if one != other)
-        raise ValueError(f"{location} has its classes in another order than it must, from {first} on: make it anew, sorted by name")
+        raise ValueError(f"{location} has its classes in the wrong order, from {first} on: rebuild it with classes sorted by name")

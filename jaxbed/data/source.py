@@ -1,4 +1,4 @@
-"""What every data set hands to the trainer and the evaluator, and its resident form: all images on the device, a batch is rows."""
+"""`Source`, the interface of every data set to training and evaluation, and the order of training images."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from jaxbed.data.split import Split
 from jaxbed.training import rng
 
 ROLES = ("val", "test", "ood")
-MANY_CLASSES = 50  # whose counts no terminal shows
+MANY_CLASSES = 50  # with more classes, counts per class are not shown
 SAMPLE = 64  # images
 
 
@@ -23,7 +23,7 @@ class Component(NamedTuple):
 
 
 class EvaluationSet(NamedTuple):
-    """One set to answer. role: val (for selection only), test (distribution of the training set), ood (shifted)."""
+    """One set to evaluate. role: val (for selection only), test (distribution of the training set), ood (shifted)."""
 
     split: Split
     role: str
@@ -34,10 +34,9 @@ class EvaluationSet(NamedTuple):
 class Source:
     """A data set, on the host.
 
-    scale turns uint8 images [B, H, W, C] into the network's float input, on the device; so does augment, given a key, in training
-    alone. Without augment, training sees what scale gives.
-    facts are written beside every result: what was done to the pixels, the bias ratio, counts. bias_name says what the bias
-    is (texture, colour); empty where there is none. notes are what the log says of the images besides their counts.
+    scale converts uint8 images [B, H, W, C] to the network's float input, on the device. augment does so with a random key, in training
+    only; without it, training uses scale. facts are stored with every result: preprocessing, the bias ratio, counts. bias_name names the
+    bias attribute (texture, colour); empty if there is none. notes are logged after the counts of images.
     """
 
     name: str
@@ -63,39 +62,39 @@ class Source:
 
 
 def check(name: str, split: Split, classes: int) -> None:
-    """Raises ValueError where a split's arrays do not fit each other or its labels the classes."""
+    """Raises ValueError if the arrays of a split do not match each other, or its labels the classes."""
     sizes = {field: len(array) for field, array in zip(Split._fields, split, strict=True)}
     if len(set(sizes.values())) != 1 or not sizes["image"]:
-        raise ValueError(f"set {name}: its arrays must have one common length above 0, and have {sizes}")
+        raise ValueError(f"set {name}: its arrays must have one common length above 0, but have {sizes}")
     if split.image.dtype != np.uint8 or split.image.ndim != 4:
-        raise ValueError(f"set {name}: images must be uint8 [n, H, W, C], and are {split.image.dtype} {list(split.image.shape)}")
+        raise ValueError(f"set {name}: images must be uint8 [n, H, W, C], but are {split.image.dtype} {list(split.image.shape)}")
     if len(np.unique(split.name)) != len(split.name):
-        raise ValueError(f"set {name}: two images have the same name, and answers could not be told apart")
+        raise ValueError(f"set {name}: two images have the same name, so predictions would be ambiguous: rename one")
     for field, array, least in (("label", split.label, 0), ("bias", split.bias, -1)):
         if array.min() < least or array.max() >= classes:
-            raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
+            raise ValueError(f"set {name}: {field} ranges from {array.min()} to {array.max()}, allowed is {least} to {classes - 1}")
 
 
 def require_bias(name: str, method: Any, source: Source) -> None:
-    """Raises ValueError where a method that reads the bias, see `jaxbed.method`, lacks it: of all images, or of one that a group needs."""
+    """Raises ValueError if a method that reads the bias (see `jaxbed.method`) lacks it: for all images, or for one that a group needs."""
     unknown, images, grouped = int((source.train.bias < 0).sum()), len(source.train.bias), hasattr(method, "groups")
     if method.reads_bias and (unknown == images or (grouped and unknown)):
-        cure = "take a method that does not read it, or give it (of your own images, in the column bias of data.table)"
+        cure = "use a method that does not read it, or provide it (for your own images, in the column bias of data.table)"
         if grouped and not dataclasses.replace(method, groups="classes").reads_bias:
             cure = f"set --config.method.groups=classes, {cure}"
-        raise ValueError(f"{name} needs the bias of the training images, and {source.name} lacks it for {unknown} of {images}: {cure}")
+        raise ValueError(f"{name} needs the bias of the training images, but {source.name} lacks it for {unknown} of {images}: {cure}")
 
 
 def one_colour(split: Split) -> tuple[list[str], int]:
-    """(names of images whose pixels are all equal, number of images looked at): all of a split in memory, SAMPLE of a streamed one."""
+    """(names of images whose pixels are all equal, number of images checked): all images in memory, SAMPLE of a streamed split."""
     rows = np.arange(len(split.label))
     if not isinstance(split.image, np.ndarray):
         rows = np.unique(np.linspace(0, len(rows) - 1, SAMPLE).astype(int))
     flat = []
-    for start in range(0, len(rows), SAMPLE):  # in parts, since comparing takes memory
-        part = rows[start : start + SAMPLE]
-        images, part = (split.image[part], part) if isinstance(split.image, np.ndarray) else split.image.take(part)
-        flat.append(part[(images == images[:, :1, :1]).all((1, 2, 3))])
+    for start in range(0, len(rows), SAMPLE):  # in blocks, since comparing takes memory
+        block = rows[start : start + SAMPLE]
+        images, block = (split.image[block], block) if isinstance(split.image, np.ndarray) else split.image.take(block)
+        flat.append(block[(images == images[:, :1, :1]).all((1, 2, 3))])
     return [str(name) for name in split.name[np.concatenate(flat)]], len(rows)
 
 
@@ -106,7 +105,7 @@ def cells(split: Split) -> dict[tuple[int, int], int]:
 
 
 def describe(name: str, split: Split) -> str:
-    """Counts per (label, bias) cell, for the log: one row a label, one column a bias; of many classes the smallest and largest."""
+    """Counts per (label, bias) cell, for the log: one row per label, one column per bias; with many classes, only the range of counts."""
     counts, labels, biases = cells(split), np.unique(split.label), range(split.bias.min(), split.bias.max() + 1)
     if len(labels) > MANY_CLASSES:
         sizes = np.bincount(split.label)[labels]
@@ -158,8 +157,8 @@ def order(
 ) -> np.ndarray:
     """Rows of every batch of an epoch, [S, steps, B] int32: a pure function of its arguments, so there is no position to save.
 
-    Each seed has its own order, unless shared: then all follow the first seed's, which makes seeds dependent. What does not
-    fill a batch is left out of that epoch. Each component is shuffled by itself.
+    Each seed has its own order, unless shared: then all use the first seed's order, which makes seeds dependent. Images that do not
+    fill a batch are left out of that epoch. Each component is shuffled by itself.
     """
     sources = seeds[:1] if shared else seeds
     numbers, of_number = np.unique(sources, return_inverse=True)  # variants have the same seeds
