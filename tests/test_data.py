@@ -531,10 +531,10 @@ GOOD = split_of([0, 1, 2, 2], [0, -1, 1, 2])
         (Split(*(field[:0] for field in GOOD)), "common length above 0"),
         (GOOD._replace(image=GOOD.image / np.float32(255)), r"images must be uint8 .* are float32 \[4, 4, 4, 3\]"),
         (GOOD._replace(image=GOOD.image[..., 0]), r"images must be uint8 .* are uint8 \[4, 4, 4\]"),
-        (GOOD._replace(label=GOOD.label - 1), "label runs from -1 to 1, allowed are 0 to 2"),
-        (GOOD._replace(label=GOOD.label + 1), "label runs from 1 to 3, allowed are 0 to 2"),
-        (GOOD._replace(bias=GOOD.bias - 1), "bias runs from -2 to 1, allowed are -1 to 2"),
-        (GOOD._replace(bias=GOOD.bias + 1), "bias runs from 0 to 3, allowed are -1 to 2"),
+        (GOOD._replace(label=GOOD.label - 1), "label ranges from -1 to 1, allowed is 0 to 2"),
+        (GOOD._replace(label=GOOD.label + 1), "label ranges from 1 to 3, allowed is 0 to 2"),
+        (GOOD._replace(bias=GOOD.bias - 1), "bias ranges from -2 to 1, allowed is -1 to 2"),
+        (GOOD._replace(bias=GOOD.bias + 1), "bias ranges from 0 to 3, allowed is -1 to 2"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(bad, message):

@@ -92,7 +92,7 @@ def test_squares_and_unreadable_images(source, tmp_path, capsys):
 def test_a_folder_begun_with_other_settings_is_left_alone(source, tmp_path, capsys):
     assert run(source, tmp_path / "records") == 0
     assert run(source, tmp_path / "records", "--format", "uint8") == 2
-    assert "was begun with other settings" in capsys.readouterr().err
+    assert "was started with other settings" in capsys.readouterr().err
     assert run(tmp_path / "nowhere", tmp_path / "other") == 2
     assert "is not a folder" in capsys.readouterr().err
 
@@ -104,7 +104,7 @@ def test_a_refused_image_leaves_no_half_written_file(source, tmp_path, capsys):
     assert not [path for path in target.rglob("*") if path.suffix == ".partial"]
 
 
-def test_damaged_notes_of_a_preparation_are_named_or_made_anew(source, tmp_path, capsys):
+def test_damaged_notes_of_a_preparation_are_named_or_rebuilt(source, tmp_path, capsys):
     target = tmp_path / "records"
     assert run(source, target) == 0
     before = (target / "manifest.json").read_bytes()

@@ -355,7 +355,7 @@ LAND_SPECIES = ("009.Brewer_Blackbird", "047.American_Goldfinch")
 TERNS = ("021.Eastern_Towhee", "088.Western_Meadowlark", "102.Western_Wood_Pewee")
 
 
-def test_species_are_told_by_parts_of_their_names_or_by_words():
+def test_species_are_recognised_by_parts_of_their_names_or_by_words():
     for species in (*WATER_SPECIES, *LAND_SPECIES):
         assert synthesis.is_water(f"{species}/x.jpg", False) == synthesis.is_water(f"{species}/x.jpg", True) == (species in WATER_SPECIES)
     assert all(synthesis.is_water(f"{species}/x.jpg", False) and not synthesis.is_water(f"{species}/x.jpg", True) for species in TERNS)
@@ -385,7 +385,7 @@ def synthesise(root: pathlib.Path, *options: str) -> int:
     return synthesis.main([str(root / "out"), "--cub", str(root / "CUB"), "--places", str(root / "places"), "--workers", "2", *options])
 
 
-def test_synthesis_makes_each_image_once_and_goes_on(tmp_path, capsys):
+def test_synthesis_makes_each_image_once_and_resumes(tmp_path, capsys):
     write_cub(tmp_path)
     assert synthesise(tmp_path) == 0
     made = sorted((tmp_path / "out").rglob("*.jpg"))
@@ -402,21 +402,21 @@ def test_synthesis_makes_each_image_once_and_goes_on(tmp_path, capsys):
     made[3].unlink()
     assert synthesise(tmp_path) == 0
     assert [path for path in made if path.stat().st_mtime_ns != before[path]] == [made[3]]
-    assert synthesise(tmp_path, "--seed", "1") == 2 and "was written with another seed" in capsys.readouterr().err
+    assert synthesise(tmp_path, "--seed", "1") == 2 and "was written with another --seed" in capsys.readouterr().err
 
 
 def test_synthesis_says_what_it_lacks(tmp_path, capsys):
     write_cub(tmp_path, 12)
     (tmp_path / "CUB" / "segmentations" / "009.Brewer_Blackbird" / "001.png").unlink()
-    assert synthesise(tmp_path) == 2 and "009.Brewer_Blackbird/001.jpg cannot be made of" in capsys.readouterr().err
+    assert synthesise(tmp_path) == 2 and "009.Brewer_Blackbird/001.jpg cannot be made from" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("*.csv"))
     for path in (tmp_path / "places" / "o" / "ocean").glob("*"):
         path.unlink()
     for path in sorted((tmp_path / "places" / "l" / "lake" / "natural").glob("*"))[1:]:
         path.unlink()
-    assert synthesise(tmp_path) == 2 and "hold 1 images (*.jpg), and" in capsys.readouterr().err
+    assert synthesise(tmp_path) == 2 and "have 1 images (*.jpg), but" in capsys.readouterr().err
     (tmp_path / "CUB" / "images.txt").unlink()
-    assert synthesise(tmp_path) == 2 and "images.txt is missing: --cub names" in capsys.readouterr().err
+    assert synthesise(tmp_path) == 2 and "images.txt is missing: --cub must name" in capsys.readouterr().err
 
 
 def test_synthesis_has_the_papers_counts():
@@ -522,7 +522,7 @@ def test_a_method_that_reads_the_bias_is_refused_where_there_is_none(tmp_path):
         tiny.program(tiny.train_config("end"), source)
 
 
-def test_few_conflicting_validation_images_are_told():
+def test_few_conflicting_validation_images_are_reported():
     def said(label, bias):
         split = Split(np.zeros((len(label), 2, 2, 3), np.uint8), np.int32(label), np.int32(bias), np.arange(len(label)).astype(str))
         return log.few_conflicting(split, ("land", "water"))
@@ -574,7 +574,7 @@ def test_bffhq_drawn_from_the_archive(tmp_path, monkeypatch, capsys):
     assert debias_sets.main(["bffhq", str(tmp_path), "--train", "360", "--percents", "5", "--seed", "3"]) == 2
     assert "already exists with other content" in capsys.readouterr().err and biased_images.table_path(tmp_path, 5).read_bytes() == before
     assert debias_sets.main(["bffhq", str(tmp_path)]) == 2
-    assert "images of label 0 and bias 0, and 0.5 % conflicting in 18000 needs" in capsys.readouterr().err
+    assert "images of label 0 and bias 0, but 0.5 % conflicting in 18000 needs" in capsys.readouterr().err
     assert debias_sets.main(["bffhq", str(tmp_path / "5pct")]) == 2 and "contains no images in folders" in capsys.readouterr().err
 
 
@@ -650,14 +650,14 @@ class Evil:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("data_batch_2", pickle.dumps(Evil()), "damaged .it asks for builtins.print, and only arrays are allowed"),
+        ("data_batch_2", pickle.dumps(Evil()), "damaged .it asks for builtins.print, but only arrays are allowed"),
         ("data_batch_2", b"<html>404</html>", "data_batch_2 is not a file of CIFAR-10's python version"),
         ("data_batch_2", b"\x80\x02}r\xfe\xff\xff\xff.", "it asks for memory for 4,294,967,294 values"),
         ("data_batch_2", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)}), "is not a file of CIFAR-10's python version"),
         ("data_batch_2", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}), r"holds uint8 \[2, 3072\] and 1 labels"),
         ("data_batch_2", pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}), "not images of CIFAR-10"),
         ("data_batch_3", None, "has test_batch but lacks data_batch_3: unpack CIFAR-10 again"),
-        ("test_batch", None, "holds neither cifar-10-batches-py nor cifar-10-batches-bin"),
+        ("test_batch", None, "contains neither cifar-10-batches-py nor cifar-10-batches-bin"),
     ],
 )
 def test_damaged_cifar_files_are_refused_and_nothing_is_run(tmp_path, capsys, name, content, message):

@@ -130,7 +130,7 @@ def test_unreadable_training_images_are_an_error_or_left_out(root, tmp_path):
 
 
 @pytest.mark.parametrize("resident_gib", [0.0, 1.0])
-def test_unreadable_held_out_images_are_left_out_and_told(tmp_path, resident_gib, capsys):
+def test_unreadable_held_out_images_are_left_out_and_reported(tmp_path, resident_gib, capsys):
     for number in range(8):
         image(tmp_path / "n0" / f"{number}.png", (0, 0, 0))
         (tmp_path / "n0" / f"damaged{number}.png").write_bytes(b"nothing")
@@ -140,8 +140,8 @@ def test_unreadable_held_out_images_are_left_out_and_told(tmp_path, resident_gib
     lost = source.facts["unreadable"]
     assert len(lost) >= 12 - len(names)
     Log(tmp_path).data(members.one(None, source))
-    told = f"images that cannot be read and are left out: {', '.join(lost[:3])} and {len(lost) - 3} others, which log.jsonl names"
-    assert told in capsys.readouterr().out
+    reported = f"images that cannot be read and are left out: {', '.join(lost[:3])} and {len(lost) - 3} others, which log.jsonl names"
+    assert reported in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

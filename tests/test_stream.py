@@ -583,7 +583,7 @@ def test_tfds_that_cannot_be_used_is_an_error(builder, monkeypatch):
 @pytest.mark.parametrize(
     "features", [{"image": None, "objects": None}, {"label": types.SimpleNamespace(names=["a"])}, {"image": 0, "label": 0}]
 )
-def test_tfds_features_that_are_missing_are_told(features, builder, monkeypatch):
+def test_missing_tfds_features_are_reported(features, builder, monkeypatch):
     make = builder.__init__
     monkeypatch.setattr(builder, "__init__", lambda self, *args, **kw: make(self, *args, **kw) or setattr(self.info, "features", features))
     with pytest.raises(ValueError, match=f"has the features {', '.join(features)}: an image and a label with class names are needed"):
@@ -595,7 +595,7 @@ def test_labels_without_a_class_are_an_error():
         records.in_order("tfds:x:test", np.array([-1, -1]), ("b", "a"))
 
 
-def test_images_in_one_folder_are_told_apart_by_their_names(tmp_path):
+def test_images_of_one_folder_are_classified_by_their_names(tmp_path):
     for name in ("0001_x_y_z_bear_00.png", "0002_x_y_z_cat_00.png"):
         (tmp_path / name).write_bytes(encoded(photo(), "PNG"))
     found = image_files.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
@@ -613,7 +613,7 @@ each_listing = pytest.mark.parametrize("listing", OPEN.values(), ids=OPEN)
 
 
 @each_listing
-def test_what_is_passed_over_is_told_once(listing, folder, capsys):
+def test_ignored_files_are_reported_once(listing, folder, capsys):
     names = listing(folder).tolist()
     for name in ("a/.hidden.jpeg", "b/notes.txt", "labels.csv", "c/Thumbs.db"):
         (folder / name).write_bytes(b"")
@@ -641,7 +641,7 @@ def test_folders_of_the_system_are_no_classes_and_hold_no_images(listing, name, 
     assert len(biased_images.list_images(folder)) == len(names)
 
 
-def test_images_beside_the_folders_of_classes_are_told(folder, capsys):
+def test_images_outside_the_class_folders_are_reported(folder, capsys):
     (folder / "loose.jpeg").write_bytes(b"")
     assert len(image_files.list_folder(folder)[0]) == 15
     assert f"{folder}: ignored 1 .jpeg outside the class folders; image files end in" in capsys.readouterr().err

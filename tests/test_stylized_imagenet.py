@@ -245,7 +245,7 @@ def test_unreadable_images_are_an_error_or_left_out_by_name(source, whole, tmp_p
 
 def test_verify_finds_what_is_missing_damaged_or_another_image(source, target, capsys):
     times = written(target)
-    assert run(source, target, "--verify", "--batch=4") == 0 and "11 were made again and are the same" in capsys.readouterr().out
+    assert run(source, target, "--verify", "--batch=4") == 0 and "11 were recomputed and match" in capsys.readouterr().out
     one, two = target / "val/n00/val_0.png", target / "val/n00/val_2.png"
     content = one.read_bytes()
     for damaged, reason in (
@@ -272,7 +272,7 @@ def test_recipe_is_kept_and_says_what_is_not_published(source, target, tmp_path,
     assert "styles is 4, published 79395" in recipe["differs"] and len(recipe["differs"]) == 5  # alpha and seed are the published ones
     for option, words in (("--alpha=0.5", "alpha 1.0, not 0.5"), ("--seed=1", "seed 49809, not 1"), ("--dtype=bfloat16", "dtype float32")):
         assert run(source, target, option) == 2
-        assert f"recipe.json says {words}" in capsys.readouterr().err
+        assert f"recipe.json has {words}" in capsys.readouterr().err
     assert run(target, target) == 2  # its val has other names
     shutil.copytree(target / "paintings", tmp_path / "kept")
     again = ["--styles", str(target / "paintings"), "--val", str(source / "val"), "--train", str(source / "train")]
@@ -295,7 +295,7 @@ def test_a_training_set_may_come_later(source, whole, tmp_path):
         (["--shard=0/3"], "must be k/n"),
         (["--shard=4/3"], "must be k/n"),
         (["--shard=3"], "must be k/n"),
-        (["--expect-styles=some"], "is neither a number nor any"),
+        (["--expect-styles=some"], "must be a number or any"),
         (["--alpha=1.5"], "--alpha from 0 to 1"),
         (["--batch=0"], "must be at least 1"),
     ],
