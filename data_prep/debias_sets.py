@@ -1,20 +1,20 @@
-"""Tables that draw the sets of Lee et al. (2022, Table 8) from the published archives of BFFHQ, Waterbirds and BAR.
+"""Writes tables that sample the sets of Lee et al. (2022, Table 8) from the published archives of BFFHQ, Waterbirds and BAR.
 
-    python data_prep/debias_sets.py bffhq DIR        # the archive of DisEnt or BiasEnsemble, with its folders 0.5pct, 1pct, ...
+    python data_prep/debias_sets.py bffhq DIR        # the archive of DisEnt or BiasEnsemble, with folders 0.5pct, 1pct, ...
     python data_prep/debias_sets.py waterbirds DIR   # waterbird_complete95_forest2water2, with metadata.csv
     python data_prep/debias_sets.py bar DIR          # the original, with train/ and test/
 
-Each writes DIR/metadata_<percent>pct.csv, one a ratio, which jaxbed.data reads: no image is copied. All is drawn with --seed; a smaller
-ratio's conflicting images are among a larger one's.
+Each writes one table DIR/metadata_<percent>pct.csv per ratio, which jaxbed.data reads; no image is copied. All draws depend on --seed; the
+conflicting images of a smaller ratio are a subset of those of a larger one.
 
-bffhq       All images of the archive (equal files once), by label and bias: 500 a cell to test, then 18,000 to train and 2,000 to
-            validate, each half young and half old. Where an archive holds too few, --train asks for less at the same ratios.
-waterbirds  Only images are left out: conflicting ones below 5 %, aligned ones at 20 % (1,200 images remain), and of the published
-            validation set, half of which conflicts, so many conflicting ones that it has the training set's ratio in each class. The
-            paper made its sets anew, at full size: data_prep/waterbirds.py.
-bar         280 images of the original train/ to test, 168 to validate, 1,493 to train; of the original test/, all of it conflicting, 280
-            to test, 6, 7 or 41 to validate and 13, 76 or 333 to train. At 20 % the paper has 370, more than the original can give. All
-            spread over the classes.
+bffhq       All distinct images of the archive, by label and bias: 500 per cell for testing, then 18,000 for training and 2,000 for
+            validation, each half young and half old. If an archive has too few, --train lowers the number at the same ratios.
+waterbirds  Images are only left out: conflicting ones below 5 %, aligned ones at 20 % (1,200 images remain). Half of the published
+            validation set conflicts; conflicting images are left out until each class has the training set's ratio. The paper
+            generated its sets at full size: data_prep/waterbirds.py.
+bar         From the original train/, 280 images for testing, 168 for validation, 1,493 for training; from the original test/, which is all
+            conflicting, 280 for testing, 6, 7 or 41 for validation and 13, 76 or 333 for training. At 20 % the paper has 370, more
+            than the original contains. All are spread over the classes.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from jaxbed.system import ending, files
 
 COLUMNS = ("img_filename", "y", "split", "bias")
 TRAIN, VAL, TEST = range(3)
-BFFHQ_TRAIN, BFFHQ_TEST = 18_000, 500  # the second of each cell
+BFFHQ_TRAIN, BFFHQ_TEST = 18_000, 500  # the latter per cell
 BAR_ALIGNED = {"test": 280, "val": 168}
 BAR_CONFLICTING = {1: (13, 6), 5: (76, 7), 20: (333, 41)}  # percent: train, val
 BAR_TEST = 280
@@ -46,7 +46,7 @@ Row = tuple[str, int, int, int]  # image, label, split, bias
 
 
 def bffhq(folder: pathlib.Path, percents: Sequence[float], seed: int, train: int = BFFHQ_TRAIN) -> dict[float, list[Row]]:
-    """{percent: rows}. Raises ValueError where a cell has too few images."""
+    """{percent: rows}. Raises ValueError if a cell has too few images."""
     pool = _pool(folder)
     rng = np.random.default_rng(seed)
     drawn = {cell: rng.permutation(sorted(pool.get(cell, []))) for cell in ((y, b) for y in (0, 1) for b in (0, 1))}
@@ -55,21 +55,21 @@ def bffhq(folder: pathlib.Path, percents: Sequence[float], seed: int, train: int
     for percent, cells in sizes.items():
         rows = []
         for (y, b), names in drawn.items():
-            first = BFFHQ_TEST + max(of[y == b, VAL] for of in sizes.values())  # so that ratios share what they train on
+            first = BFFHQ_TEST + max(of[y == b, VAL] for of in sizes.values())  # all ratios train on the same images
             needed = first + cells[y == b, TRAIN]
             if len(names) < needed:
                 raise ValueError(
-                    f"{folder} has {len(names)} images of label {y} and bias {b}, and {percent:g} % conflicting in {train} "
-                    f"needs {needed}: take a smaller --train, or fewer --percents"
+                    f"{folder} has {len(names)} images of label {y} and bias {b}, but {percent:g} % conflicting in {train} "
+                    f"needs {needed}: lower --train, or name fewer --percents"
                 )
-            parts = {TRAIN: names[first:needed], VAL: names[BFFHQ_TEST:][: cells[y == b, VAL]], TEST: names[:BFFHQ_TEST]}
-            rows += [(str(name), y, split, b) for split, part in parts.items() for name in part]
+            splits = {TRAIN: names[first:needed], VAL: names[BFFHQ_TEST:][: cells[y == b, VAL]], TEST: names[:BFFHQ_TEST]}
+            rows += [(str(name), y, split, b) for split, chosen in splits.items() for name in chosen]
         tables[percent] = rows
     return tables
 
 
 def _bffhq_sizes(percent: float, train: int) -> dict[tuple[bool, int], int]:
-    """{(aligned, split): images of each of two cells}; a ninth of the training set's size to validate."""
+    """{(aligned, split): images in each of the two cells}; the validation set has 1/9 of the training set's size."""
     sizes = {}
     for split, total in ((TRAIN, train), (VAL, round(train / 9))):
         conflicting = round(percent / 100 * total / 2)
@@ -78,16 +78,16 @@ def _bffhq_sizes(percent: float, train: int) -> dict[tuple[bool, int], int]:
 
 
 def _pool(folder: pathlib.Path) -> dict[tuple[int, int], list[str]]:
-    """{(label, bias): one name of each image}. Ratios hold copies of one another's images, and number them as they like."""
-    places = [folder / f"{percent:g}pct" for percent in biased_images.PERCENTS]
-    places = [place for place in (*places, *(folder / name for name in ("valid", "val", "test"))) if place.is_dir()]
-    found = sorted({path for place in places for path in biased_images.list_images(place)})
-    if not found:
+    """{(label, bias): one name per image}. Folders of different ratios contain copies of the same images under other numbers."""
+    folders = [folder / f"{percent:g}pct" for percent in biased_images.PERCENTS]
+    folders = [subfolder for subfolder in (*folders, *(folder / name for name in ("valid", "val", "test"))) if subfolder.is_dir()]
+    paths = sorted({path for subfolder in folders for path in biased_images.list_images(subfolder)})
+    if not paths:
         raise FileNotFoundError(
-            f"{folder} holds no images in folders 0.5pct, 1pct, 2pct, 5pct, valid or test: name the archive's folder bffhq"
+            f"{folder} contains no images in folders 0.5pct, 1pct, 2pct, 5pct, valid or test: name the archive's folder bffhq"
         )
     cells: dict[tuple[int, int], dict[bytes, str]] = {}
-    for path in found:
+    for path in paths:
         digest = hashlib.sha256(path.read_bytes()).digest()
         cells.setdefault(biased_images.tokens(path, 2), {}).setdefault(digest, path.relative_to(folder).as_posix())
     return {cell: list(names.values()) for cell, names in cells.items()}
@@ -99,7 +99,7 @@ def _pool(folder: pathlib.Path) -> dict[tuple[int, int], list[str]]:
 def waterbirds(folder: pathlib.Path, percents: Sequence[float], seed: int) -> dict[float, list[Row]]:
     path = folder / "metadata.csv"
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: name the folder waterbird_complete95_forest2water2 as it was unpacked")
+        raise FileNotFoundError(f"{path} is missing: name the unpacked folder waterbird_complete95_forest2water2")
     splits = biased_images.read_table(path, "place", 2)
     rng = np.random.default_rng(seed)
     cells = {
@@ -109,7 +109,7 @@ def waterbirds(folder: pathlib.Path, percents: Sequence[float], seed: int) -> di
         for b in (0, 1)
     }
     if empty := [cell for cell, names in cells.items() if not len(names)]:
-        raise ValueError(f"{path} has no image of split, label and place {empty[0]}: it is not the published table")
+        raise ValueError(f"{path} has no image with (split, label, place) = {empty[0]}: use the published table")
     tables = {}
     for percent in percents:
         kept = {cell: len(names) for cell, names in cells.items()}
@@ -135,7 +135,7 @@ def bar(folder: pathlib.Path, percents: Sequence[float], seed: int) -> dict[floa
     spare = BAR_TEST + BAR_CONFLICTING[20][1]
     for name, rows, least in (("train", aligned, 1 + sum(BAR_ALIGNED.values())), ("test", conflicting, spare + BAR_CONFLICTING[20][0])):
         if len(rows) < least:
-            raise ValueError(f"{folder / name} has {len(rows)} images, and {least} are needed: unpack BAR again")
+            raise ValueError(f"{folder / name} has {len(rows)} images, but {least} are needed: unpack BAR again")
     test, val = BAR_ALIGNED["test"], BAR_ALIGNED["val"]
     fixed = [(name, y, TEST, y) for name, y in aligned[:test]] + [(name, y, VAL, y) for name, y in aligned[test : test + val]]
     fixed += [(name, y, TRAIN, y) for name, y in aligned[test + val :]]
@@ -143,38 +143,40 @@ def bar(folder: pathlib.Path, percents: Sequence[float], seed: int) -> dict[floa
     tables = {}
     for percent in percents:
         train, val = BAR_CONFLICTING[percent]
-        own = [(rows, VAL) for rows in conflicting[BAR_TEST:][:val]] + [(rows, TRAIN) for rows in conflicting[spare:][:train]]
-        tables[percent] = fixed + [(name, y, split, bar_set.dummy(y)) for (name, y), split in own]
+        drawn = [(rows, VAL) for rows in conflicting[BAR_TEST:][:val]] + [(rows, TRAIN) for rows in conflicting[spare:][:train]]
+        tables[percent] = fixed + [(name, y, split, bar_set.dummy(y)) for (name, y), split in drawn]
     return tables
 
 
 def _actions(folder: pathlib.Path, name: str) -> list[tuple[str, int]]:
-    """(image, label) of a flat folder with files <class>_<number>.<ending>."""
-    found = []
+    """(image, label) of a flat folder with files <class>_<number>.<extension>."""
+    rows = []
     for path in sorted(biased_images.list_images(folder / name)):
         action, _, number = path.stem.rpartition("_")
         if action not in bar_set.CLASSES or not number.isdigit():
-            raise ValueError(f"{path}: names are <class>_<number>, the class one of {', '.join(bar_set.CLASSES)}")
-        found.append((path.relative_to(folder).as_posix(), bar_set.CLASSES.index(action)))
-    if not found:
-        raise FileNotFoundError(f"no images under {folder / name}: expected is the original BAR, train/<class>_<number>.jpg and test/")
-    return found
+            raise ValueError(f"{path}: the name must be <class>_<number>, with a class of {', '.join(bar_set.CLASSES)}")
+        rows.append((path.relative_to(folder).as_posix(), bar_set.CLASSES.index(action)))
+    if not rows:
+        raise FileNotFoundError(
+            f"no images under {folder / name}: name the folder of the original BAR, with train/<class>_<number>.jpg and test/"
+        )
+    return rows
 
 
 def _spread(rows: list[tuple[str, int]], rng: np.random.Generator) -> list[tuple[str, int]]:
-    """In random order, but any stretch of it has the classes about in proportion."""
+    """Shuffled, but with the classes roughly in proportion in any stretch."""
     label = np.array([y for _, y in rows])
-    place = np.empty(len(rows))
+    position = np.empty(len(rows))
     for y, size in zip(*np.unique(label, return_counts=True), strict=True):
-        place[label == y] = (rng.permutation(size) + rng.random()) / size
-    return [rows[row] for row in np.argsort(place, kind="stable")]
+        position[label == y] = (rng.permutation(size) + rng.random()) / size
+    return [rows[row] for row in np.argsort(position, kind="stable")]
 
 
 # Tables
 
 
 def write(folder: pathlib.Path, tables: dict[float, list[Row]], bias: str) -> None:
-    """Writes the tables, and shows their counts. Raises ValueError, before anything is written, for one that is there and differs."""
+    """Writes the tables and prints their counts. Raises ValueError before writing anything if an existing table differs."""
     texts = {}
     for percent, rows in tables.items():
         text = io.StringIO(newline="")
@@ -184,13 +186,13 @@ def write(folder: pathlib.Path, tables: dict[float, list[Row]], bias: str) -> No
         texts[percent] = biased_images.table_path(folder, percent), text.getvalue()
     for path, text in texts.values():
         if path.is_file() and path.read_text() != text:
-            raise ValueError(f"{path} is there, drawn in another way (other --seed, --percents or images): delete it to draw it anew")
+            raise ValueError(f"{path} already exists with other content (other --seed, --percents or images): delete it to draw again")
     for percent, (path, text) in texts.items():
         files.write(path, text)
         counts = []
         for split, name in enumerate(biased_images.SPLITS):
-            own = [y == b for _, y, s, b in tables[percent] if s == split]
-            counts.append(f"{name} {sum(own):,} aligned + {len(own) - sum(own):,} conflicting")
+            aligned = [y == b for _, y, s, b in tables[percent] if s == split]
+            counts.append(f"{name} {sum(aligned):,} aligned + {len(aligned) - sum(aligned):,} conflicting")
         print(f"{path}: {', '.join(counts)}")
 
 
@@ -205,18 +207,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("set", choices=SETS)
     parser.add_argument("folder", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--percents", default="", help="of conflicting images, e.g. 0.5,1; all that the set has unless named")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--percents", default="", help="of conflicting images, e.g. 0.5,1; default: all of the set")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all draws")
     parser.add_argument("--train", type=int, default=BFFHQ_TRAIN, help="size of BFFHQ's training set")
     asked = parser.parse_args(argv)
     draw, bias, known = SETS[asked.set]
     percents = [percent for percent in known if f"{percent:g}" in asked.percents.split(",") or not asked.percents]
     if asked.percents and len(percents) < len(asked.percents.split(",")):
-        parser.error(f"--percents {asked.percents}: {asked.set} has {', '.join(map(str, known))}")
+        parser.error(f"--percents {asked.percents}: {asked.set} allows {', '.join(map(str, known))}")
     if asked.seed < 0 or asked.train < 18:
-        parser.error("--seed must not be negative, --train at least 18")
+        parser.error("--seed must be at least 0, --train at least 18")
     if asked.set != "bffhq" and asked.train != BFFHQ_TRAIN:
-        parser.error(f"--train is for bffhq: {asked.set} takes what its archive has")
+        parser.error(f"--train applies only to bffhq, not to {asked.set}: leave it out")
     try:
         more = {"train": asked.train} if asked.set == "bffhq" else {}
         write(asked.folder, draw(asked.folder, percents, asked.seed, **more), bias)

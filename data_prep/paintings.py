@@ -1,4 +1,4 @@
-"""The paintings of Stylized-ImageNet: which are used, as which squares they are stored, and which image gets which."""
+"""The paintings of Stylized-ImageNet: which are used, how they are stored, and which image gets which."""
 
 import os
 import pathlib
@@ -17,22 +17,22 @@ UNREADABLE = (OSError, ValueError, SyntaxError)  # the last: Pillow's for a brok
 
 
 def draw(styles: int, val: int, train: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
-    """The painting of every image of val [val] and train [train], places in the sorted list of paintings.
+    """The painting of every image of val [val] and train [train], as indices into the sorted list of paintings.
 
-    As in the published code, which drew for batches of 256, a whole number of images at a time: RandomState gives the same numbers one by
-    one, batch by batch, or all at once.
+    This reproduces the published code, which drew in batches of 256: RandomState gives the same numbers one at a time, in batches, or all
+    at once.
     """
     drawn = np.random.RandomState(seed).randint(0, styles, size=val + train)
     return drawn[:val], drawn[val:]
 
 
 def prepare(source: pathlib.Path, folder: pathlib.Path, threads: int) -> tuple[list[str], dict[str, str]]:
-    """(names of the paintings that are used, sorted; reasons by name of those that are not). Prepared ones are written to `folder`.
+    """(sorted names of the usable paintings, {name: reason} of the others). Writes the prepared ones to `folder`.
 
-    What is there is not made again. Several processes may do this at once. Where `source` is `folder`, all is there.
+    Existing files are kept. Several processes may run at once. If `source` is `folder`, nothing is left to do.
     """
     if not source.is_dir():
-        raise FileNotFoundError(f"{source} is no folder of paintings: unpack train.zip of Kaggle's painter-by-numbers there")
+        raise FileNotFoundError(f"{source} is not a folder of paintings: unpack train.zip of Kaggle's painter-by-numbers there")
     names = sorted(entry.name for entry in os.scandir(source) if entry.is_file() and not entry.name.startswith("."))
     if source.resolve() == folder.resolve():
         return names, {}
@@ -49,7 +49,7 @@ def prepare(source: pathlib.Path, folder: pathlib.Path, threads: int) -> tuple[l
             square(source / name).save(partial)
             os.replace(partial, folder / name)
         except (*UNREADABLE, Image.DecompressionBombError) as error:
-            if getattr(error, "errno", None):  # the disk's fault, e.g. that it is full, and not the painting's
+            if getattr(error, "errno", None):  # the disk's fault, e.g. a full one, not the painting's
                 raise
             excluded[name] = str(error)
         finally:
@@ -60,7 +60,7 @@ def prepare(source: pathlib.Path, folder: pathlib.Path, threads: int) -> tuple[l
         for done, _ in enumerate(pool.map(one, names), 1):
             if time.monotonic() - reported > REPORT_S:
                 reported = time.monotonic()
-                print(f"paintings: {done:,} of {len(names):,}, {done / (reported - begun):,.0f} a second", flush=True)
+                print(f"paintings: {done:,} of {len(names):,}, {done / (reported - begun):,.0f} per second", flush=True)
     return [name for name in names if name not in excluded], dict(sorted(excluded.items()))
 
 
@@ -72,6 +72,6 @@ def square(path: pathlib.Path) -> Any:
     width, height = image.size
     side = min(width, height)
     if side < SIDE:
-        raise ValueError(f"{height} x {width} pixels, and no side may be below {SIDE}")
+        raise ValueError(f"it has {height} x {width} pixels, but each side must have at least {SIDE}")
     left, top = (width - side) // 2, (height - side) // 2
     return image.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.LANCZOS)

@@ -1,11 +1,11 @@
-"""A folder of images with a folder a class (ImageNet as it is unpacked), or a TFDS data set, to ArrayRecord files.
+"""Converts an image folder with one sub-folder per class (such as unpacked ImageNet) or a TFDS data set to ArrayRecord files.
 
     python data_prep/pictures.py SOURCE TARGET [--format uint8 --side-px 256] [--parts 64] [--workers 8] [--corrupt skip]
 
-format jpeg keeps the files' bytes; uint8 stores squares (shorter side resized, centre cut), which need no decoding in training: 196 kB a
-image at 256 px. Every part is written by a process of its own and checked by SHA-256; the same command goes on where it was stopped, and
-makes parts again whose images have changed (names, sizes, times of modification).
-Images that cannot be decoded are an error, or with --corrupt=skip are left out and named in the manifest.
+Format jpeg keeps the bytes of the files; uint8 stores squares (shorter side resized, centre cut), which need no decoding in training and
+196 kB per image at 256 px. Each part is written by one process and verified by SHA-256. If interrupted, rerun the same command to resume;
+it rebuilds parts whose images have changed (names, sizes, modification times). Images that cannot be decoded raise an error, or with
+--corrupt=skip are left out and listed in the manifest.
 """
 
 import argparse
@@ -28,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from jaxbed.data import decode, image_files, records
 from jaxbed.system import ending, files
 
-opened = functools.cache(image_files.open_bytes)  # once in every process
+opened = functools.cache(image_files.open_bytes)  # once per process
 
 
 class Job(NamedTuple):
@@ -44,41 +44,43 @@ class Job(NamedTuple):
 
 
 def digest(job: Job) -> str:
-    """Of the names of a part's images, and of the sizes and times of modification of those that are files."""
-    found = [[int(row), str(name)] for row, name in zip(job.rows, job.names, strict=True)]
+    """Hash of the names of a part's images, and of the sizes and modification times of those that are files."""
+    images = [[int(row), str(name)] for row, name in zip(job.rows, job.names, strict=True)]
     if not job.source.startswith("tfds:"):
-        for row in found:
+        for row in images:
             try:
                 facts = (pathlib.Path(job.source) / row[1]).stat()
                 row += [facts.st_size, facts.st_mtime_ns]
-            except OSError:  # a image that cannot be read
+            except OSError:  # an image that cannot be read
                 pass
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(images).encode()).hexdigest()
 
 
 def reader(job: Job) -> Callable[[int], bytes]:
-    """place in the part -> bytes. Files are read by the names that the index will hold, whatever the folder holds by now."""
+    """index in the part -> bytes. Files are read by the names stored in the index, even if the folder has changed since."""
     if not job.source.startswith("tfds:"):
         return image_files.files(pathlib.Path(job.source), job.names)
     read = opened(job.source)[3]
-    return lambda place: read(int(job.rows[place]))
+    return lambda index: read(int(job.rows[index]))
 
 
 def write(job: Job) -> dict:
-    """Makes one part, unless it is there already and of the same images, and returns {sha256, rows, skipped, wanted}."""
+    """Writes one part, unless it already exists with the same images, and returns {sha256, rows, skipped, wanted}."""
     facts_path, wanted = job.path.with_suffix(".json"), digest(job)
     if job.path.is_file() and facts_path.is_file():
-        with contextlib.suppress(ValueError):  # damaged: made anew
+        with contextlib.suppress(ValueError):  # damaged: rebuild it
             facts = files.read_object(facts_path)
             if facts.get("wanted") == wanted and records.checksum(job.path) == facts.get("sha256"):
                 return facts
     read, kept, skipped = reader(job), [], {}
 
     def encoded():
-        for place, (row, name) in enumerate(zip(job.rows, job.names, strict=True)):
+        for index, (row, name) in enumerate(zip(job.rows, job.names, strict=True)):
             try:
-                content = read(place)
-                square = decode.square(content, *((job.side_px, job.side_px) if job.form == "uint8" else (1, 0)))  # jpeg: is it readable?
+                content = read(index)
+                square = decode.square(
+                    content, *((job.side_px, job.side_px) if job.form == "uint8" else (1, 0))
+                )  # jpeg: only checks that it is readable
             except (OSError, ValueError) as error:
                 if job.corrupt == "fail":
                     raise ValueError(f"{name} cannot be read ({error}): restore it, or leave it out with --corrupt=skip") from error
@@ -98,9 +100,9 @@ def prepare(source: str, target: pathlib.Path, form: str, side_px: int, parts: i
     made = target / "settings.json"
     settings = {"source": source, "format": form, "side_px": side_px, "parts": parts, "images": len(names), "corrupt": corrupt}
     if made.is_file() and (former := files.read_object(made, f"delete {target} and run again")) != settings:
-        raise ValueError(f"{target} was begun with other settings ({json.dumps(former)}): take another folder, or delete it")
+        raise ValueError(f"{target} was started with other settings ({json.dumps(former)}): use another folder, or delete it")
     files.write(made, json.dumps(settings) + "\n")
-    (target / "manifest.json").unlink(missing_ok=True)  # unfinished, until all parts are known to be of these images
+    (target / "manifest.json").unlink(missing_ok=True)  # unfinished until all parts are verified
     pieces = np.array_split(np.arange(len(names)), min(parts, len(names)))
     jobs = [
         Job(source, target / f"part-{i:05d}-of-{len(pieces):05d}.array_record", rows, names[rows], form, side_px, corrupt)
@@ -130,7 +132,7 @@ def prepare(source: str, target: pathlib.Path, form: str, side_px: int, parts: i
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", help="folder with a folder a class, or tfds:NAME:SPLIT[@DATA_DIR]")
+    parser.add_argument("source", help="folder with one sub-folder per class, or tfds:NAME:SPLIT[@DATA_DIR]")
     parser.add_argument("target", type=pathlib.Path)
     parser.add_argument("--format", choices=records.FORMATS, default="jpeg")
     parser.add_argument("--side-px", type=int, default=256, help="of uint8 squares")

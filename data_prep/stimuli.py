@@ -1,14 +1,14 @@
-"""The 16-class stimuli of Geirhos et al., as model-vs-human publishes them, in folders that `jaxbed.data.imagenet` reads.
+"""Fetches the 16-class stimuli of Geirhos et al. from model-vs-human, into folders that `jaxbed.data.imagenet` reads.
 
     python data_prep/stimuli.py TARGET [--sets edge,sketch] [--from FOLDER_OF_ARCHIVES] [--sha256 sketch=DIGEST]
     python -m jaxbed.main ... --config.data.edge=TARGET/edge --config.data.cue_conflict=TARGET/cue-conflict
 
-Each set is fetched (a download that broke off goes on where it stopped), unpacked beside its place, checked, and only then moved there, so
-that a folder TARGET/<set> is whole; a second run checks it again. --from takes archives <set>.tar.gz that are already on disk.
+Each set is downloaded (interrupted downloads resume), unpacked to a temporary folder, checked, and only then moved to TARGET/<set>, which
+is therefore always complete; a second run checks it again. --from uses archives <set>.tar.gz that are already on disk.
 
-What is checked: the names, the number of images of every class (cue-conflict: of every pair of shape and texture), and the content, whose
-git tree must be the one of texture-vs-shape's repository. Of cue-conflict's tree only the first 8 digits are known here; of sketch none, so
-its images are decoded, and the SHA-256 of its archive is printed. An archive whose SHA-256 is given is accepted with other content too.
+The checks cover the names, the number of images of each class (cue-conflict: each pair of shape and texture), and the content, whose git
+tree must match the repository of texture-vs-shape. For cue-conflict only the first 8 digits of the tree are known; for sketch none, so its
+images are decoded and the SHA-256 of its archive is printed. An archive with a given SHA-256 is accepted even with other content.
 
 Licences: cue-conflict, edge and silhouette CC BY 4.0 (Geirhos et al., 2019); sketch is a part of ImageNet-Sketch (MIT).
 """
@@ -37,7 +37,7 @@ from jaxbed.evaluation import decision_rules
 from jaxbed.system import ending, files
 
 URL = "https://github.com/bethgelab/model-vs-human/releases/download/v0.1/{}.tar.gz"
-ATTEMPTS = 5  # in a row that bring nothing
+ATTEMPTS = 5  # in a row without progress
 PAUSE_S = 2.0
 MODES = (b"100755", b"100644")  # of files in a git tree; texture-vs-shape's are executable
 MAX_FILE = 16 * 2**20  # bytes; the stimuli have 224 x 224 pixels
@@ -49,12 +49,12 @@ ONE_CUE = rf"(?P<shape>{ANY})/(?P=shape)([1-9]|10)\.png"
 
 
 class Known(NamedTuple):
-    """What is known of a set before it is seen."""
+    """Known facts about a published set."""
 
-    pattern: str  # of a image's name
-    count: int  # images of a class; of cue-conflict, of a pair of shape and texture
+    pattern: str  # of image names
+    count: int  # images per class; for cue-conflict, per pair of shape and texture
     tree: str = ""  # the first digits of its git tree
-    classes: str = ""  # and of each class's, in alphabetical order: they tell where content differs
+    classes: str = ""  # and of each class folder's, in alphabetical order, to locate differences
 
 
 SETS = {
@@ -76,7 +76,7 @@ SETS = {
 
 
 def tree(folder: pathlib.Path, mode: bytes = MODES[0]) -> str:
-    """SHA-1 of a folder as git's tree object, were all its files of that mode: a name for content."""
+    """SHA-1 of a folder as a git tree object, with that mode for all files: an identifier of its content."""
     entries = []
     for path in folder.iterdir():
         name = path.name.encode()
@@ -92,38 +92,36 @@ def _sha1(kind: bytes, content: bytes) -> bytes:
 
 
 def faults(name: str, folder: pathlib.Path, published: bool = True) -> list[str]:
-    """What is wrong with a set, in words; nothing if it is whole. published: compare its content too, as far as the published is known."""
+    """Messages on what is wrong with a set. published: also compare its content with the published one, as far as that is known."""
     known = SETS[name]
     if known.tree and any(tree(folder, mode).startswith(known.tree) for mode in MODES):
         return []
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     matches = {path: re.fullmatch(known.pattern, path) for path in paths}
-    found = [f"{path!r} is no name of this set" for path, match in matches.items() if not match]
+    wrong = [f"{path!r} is not a file name of this set" for path, match in matches.items() if not match]
     numbers = collections.Counter(tuple(match.groupdict().values()) for match in matches.values() if match)
     pairs = [(shape, texture) for shape in SIXTEEN for texture in SIXTEEN] if name == "cue-conflict" else [(shape,) for shape in SIXTEEN]
     for pair in pairs:
         if numbers[pair] != known.count:
             lost = [path for i in range(1, 11) if (path := f"{pair[0]}/{pair[0]}{i}.png") not in paths] if known.pattern == ONE_CUE else []
             which = f" ({', '.join(lost)} missing)" if lost else ""
-            found.append(f"{' with texture '.join(pair)}: {numbers[pair]} images and not {known.count}{which}")
+            wrong.append(f"{' with texture '.join(pair)}: {numbers[pair]} images instead of {known.count}{which}")
     for path, file in paths.items():
         try:
             decode.square(file.read_bytes(), 1, 0)
         except (OSError, ValueError, SyntaxError) as error:
-            found.append(f"{path} cannot be read ({error})")
-    if not found and published and known.tree:
+            wrong.append(f"{path} cannot be read ({error})")
+    if not wrong and published and known.tree:
         odd = [c for c, digits in zip(SIXTEEN, known.classes.split(), strict=False) if not tree(folder / c).startswith(digits)]
         where = f" (other images in {', '.join(odd)})" if odd else ""
-        found.append(f"its content has git tree {tree(folder)}, and the published one is {known.tree}{where}")
-    return found
+        wrong.append(f"its content has git tree {tree(folder)}, but the published one has {known.tree}{where}")
+    return wrong
 
 
 def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Unpacks a .tar.gz and returns the folder, at or below `folder`, where its content branches.
+    """Unpacks a .tar.gz without hidden files and system folders; returns the first folder, at or below `folder`, with more than one entry.
 
-    Hidden files and system folders stay out.
-
-    Raises ValueError for a damaged archive, and for members that leave the folder, are links or devices, or are too large.
+    Raises ValueError for a damaged archive, and for members outside the folder, links, devices, or members that are too large.
     """
     folder.mkdir(parents=True)
     total = 0
@@ -133,28 +131,28 @@ def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
                 parts = pathlib.PurePosixPath(member.name).parts
                 total += member.size
                 if ".." in parts or member.name.startswith("/"):
-                    refused = "leaves the folder"
+                    refused = "is outside the folder"
                 elif not (member.isfile() or member.isdir()):
-                    refused = "is neither file nor folder"
+                    refused = "is neither a file nor a folder"
                 elif member.size > MAX_FILE or total > MAX_TOTAL or number >= MAX_MEMBERS:
-                    refused = f"is beyond {MAX_FILE:,} bytes a file, {MAX_TOTAL:,} bytes or {MAX_MEMBERS:,} files in all"
+                    refused = f"exceeds {MAX_FILE:,} bytes per file, or {MAX_TOTAL:,} bytes or {MAX_MEMBERS:,} files in total"
                 else:
                     refused = ""
                 if refused:
-                    raise ValueError(f"{archive} is not unpacked: {member.name!r} {refused}. This is not the published archive")
+                    raise ValueError(f"{archive} is not the published archive: {member.name!r} {refused}. Delete it and download it again")
                 if not any(map(image_files.is_system, parts)):
                     tar.extract(member, folder, filter="data")
             while tar.fileobj.read(2**20):  # to the end, where gzip's checksum is
                 pass
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise ValueError(f"{archive} cannot be unpacked ({error}): if it is damaged, delete it and run again") from error
+        raise ValueError(f"{archive} cannot be unpacked ({error}): delete it if it is damaged, and run again") from error
     while len(inner := list(folder.iterdir())) == 1 and inner[0].is_dir():
         folder = inner[0]
     return folder
 
 
 def fetch(url: str, path: pathlib.Path) -> None:
-    """Downloads a file unless it is there. What has arrived stays in PATH.part, and a later call goes on after it. Raises OSError."""
+    """Downloads a file unless it exists. Partial content is kept in PATH.part, from which a later call resumes. Raises OSError."""
     if path.is_file():
         return
     part = path.with_name(path.name + ".part")
@@ -165,31 +163,33 @@ def fetch(url: str, path: pathlib.Path) -> None:
             if _receive(url, part):
                 os.replace(part, path)
                 return
-            reason = "the connection broke off"
+            reason = "the connection was interrupted"
         except urllib.error.HTTPError as error:
-            if error.code == 416:  # nothing lies behind what we have: it is of another file
+            if error.code == 416:  # our partial content is not shorter than the file: it belongs to another file
                 part.unlink(missing_ok=True)
             elif error.code < 500 and error.code not in (408, 429):
-                raise OSError(f"{url} cannot be fetched ({error}): fetch it by other means and name its folder with --from") from error
+                raise OSError(
+                    f"{url} cannot be downloaded ({error}): download it by other means and name its folder with --from"
+                ) from error
             reason = str(error)
         except (OSError, http.client.HTTPException) as error:
             reason = str(error)
         failures = 0 if _size(part) > before else failures + 1
         time.sleep(PAUSE_S if failures < ATTEMPTS else 0)
-    kept = f"{_size(part):,} bytes are kept, run again to go on" if part.is_file() else "run again"
-    raise OSError(f"{url} cannot be fetched ({reason}): {kept}, or fetch it by other means and name its folder with --from")
+    kept = f"{_size(part):,} bytes are kept, rerun to resume" if part.is_file() else "run again"
+    raise OSError(f"{url} cannot be downloaded ({reason}): {kept}, or download it by other means and name its folder with --from")
 
 
 def _receive(url: str, part: pathlib.Path) -> bool:
-    """Appends what is missing, and returns whether that is all."""
+    """Appends the missing content, and returns whether the file is now complete."""
     have = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "jaxbed", **({"Range": f"bytes={have}-"} if have else {})})
     with urllib.request.urlopen(request, timeout=60) as answer:
-        goes_on = answer.status == 206
-        have = have if goes_on else 0  # a server that sends all again
+        resumes = answer.status == 206
+        have = have if resumes else 0  # this server sends everything again
         length = answer.headers["Content-Length"]
         total = have + int(length) if length else 0
-        with part.open("ab" if goes_on else "wb") as file:
+        with part.open("ab" if resumes else "wb") as file:
             while block := answer.read(2**18):
                 file.write(block)
                 have += len(block)
@@ -203,12 +203,12 @@ def _size(path: pathlib.Path) -> int:
 
 
 def prepare(name: str, target: pathlib.Path, archives: pathlib.Path | None, digest: str) -> None:
-    """Makes one set, or checks the one that is there. Raises ValueError or OSError, naming what is wrong and the cure."""
+    """Creates one set, or checks an existing one. Raises ValueError or OSError, which name the fault and the cure."""
     folder, record = target / name, target / f"{name}.json"
     if folder.exists():
         facts = files.read_object(record, f"delete it and {folder}, and run again") if record.is_file() else {}
-        if facts.get("tree") != tree(folder) and (wrong := faults(name, folder) or ["a image has changed"] * bool(facts)):
-            raise ValueError(f"{folder} is not as it must be: {_some(wrong)}. Delete it and run again")
+        if facts.get("tree") != tree(folder) and (wrong := faults(name, folder) or ["an image has changed"] * bool(facts)):
+            raise ValueError(f"{folder} is invalid: {_some(wrong)}. Delete it and run again")
         print(f"{name}: checked, nothing to do")
         return
     archive = (archives or target) / f"{name}.tar.gz"
@@ -216,26 +216,26 @@ def prepare(name: str, target: pathlib.Path, archives: pathlib.Path | None, dige
     if archives is None:
         fetch(URL.format(name), archive)
     elif not archive.is_file():
-        raise FileNotFoundError(f"{archive} is missing: fetch {URL.format(name)}, or run without --from")
-    found = records.checksum(archive)
-    if digest and digest != found:
-        raise ValueError(f"{archive} has SHA-256 {found}, and --sha256 says {digest}: delete it and fetch it again")
+        raise FileNotFoundError(f"{archive} is missing: download {URL.format(name)}, or run without --from")
+    checksum = records.checksum(archive)
+    if digest and digest != checksum:
+        raise ValueError(f"{archive} has SHA-256 {checksum}, but --sha256 is {digest}: delete it and download it again")
     partial = target / f".{name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
+    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
     try:
         content = unpack(archive, partial)
         if wrong := faults(name, content, published=not digest):
-            cure = "delete the archive and run again" + ("" if digest else f", or accept its content with --sha256 {name}={found}")
-            raise ValueError(f"{archive} does not hold this set: {_some(wrong)}. If it is damaged, {cure}")
-        facts = {"archive": URL.format(name), "sha256": found, "tree": tree(content)}
+            cure = "delete the archive and run again" + ("" if digest else f", or accept its content with --sha256 {name}={checksum}")
+            raise ValueError(f"{archive} does not contain this set: {_some(wrong)}. If it is damaged, {cure}")
+        facts = {"archive": URL.format(name), "sha256": checksum, "tree": tree(content)}
         files.write(record, json.dumps(facts, indent=1) + "\n")
-        os.replace(content, folder)  # last: a folder that is there is whole
+        os.replace(content, folder)  # last: an existing folder is complete
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     if archives is None:
         archive.unlink()
     count = sum(path.is_file() for path in folder.rglob("*"))
-    print(f"{name}: {count:,} images in {folder}; archive's SHA-256 {found}, content's git tree {facts['tree']}")
+    print(f"{name}: {count:,} images in {folder}; archive's SHA-256 {checksum}, content's git tree {facts['tree']}")
 
 
 def _some(words: list[str]) -> str:
@@ -246,14 +246,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", type=pathlib.Path)
     parser.add_argument("--sets", default=",".join(SETS), help="default: %(default)s")
-    parser.add_argument("--from", dest="archives", type=pathlib.Path, help="folder of archives <set>.tar.gz; nothing is fetched")
+    parser.add_argument("--from", dest="archives", type=pathlib.Path, help="folder of archives <set>.tar.gz; nothing is downloaded")
     parser.add_argument("--sha256", action="append", default=[], metavar="SET=DIGEST", help="of an archive; may be repeated")
     asked = parser.parse_args(argv)
     digests = dict(word.partition("=")[::2] for word in asked.sha256)
     names = asked.sets.split(",")
     for name in (*names, *digests):
         if name not in SETS:
-            parser.error(f"{name!r} is no set: {', '.join(SETS)}")
+            parser.error(f"{name!r} is not one of {', '.join(SETS)}")
     failed = False
     for name in names:
         try:

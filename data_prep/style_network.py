@@ -1,17 +1,18 @@
-"""The style network of shape-texture debiased training and of Stylized-ImageNet: published weights converted, or others trained.
+"""Converts published weights of the style network of shape-texture debiased training and Stylized-ImageNet, or trains others.
 
     python data_prep/style_network.py convert vgg_normalised.pth decoder.pth OUT.safetensors
     python data_prep/style_network.py train CONTENT STYLE OUT.safetensors --encoder vgg_normalised.pth --style-weight 10 --steps 160000
     python data_prep/style_network.py train shapes shapes OUT.safetensors \\
         --width 32 --stages 2 --steps 800 --batch 16 --lr 3e-3 --style-weight 1   # a minute on two CPU cores
 
-The two published files belong to release v0.0.0 of naoto0804/pytorch-AdaIN. CONTENT and STYLE are image folders, folders of records or
-TFDS data sets (jaxbed/data/image_files.py), or `shapes`, the data set made by code, at 32 px.
+The two published files are in release v0.0.0 of naoto0804/pytorch-AdaIN. CONTENT and STYLE are image folders, folders of records or TFDS
+data sets (jaxbed/data/image_files.py), or `shapes`, the synthetic data set, at 32 px.
 
-Training fits the decoder D to a fixed encoder E: with features T = AdaIN(E(content), E(style)) and their image D(T), Adam descends the
-mean square of E(D(T)) - T, plus style-weight times that of the differences between D(T) and the style image in the means and deviations
-of relu1_1, relu2_1, ... The learning rate is lr / (1 + decay · step). For photographs the encoder is VGG's; on `shapes` an untrained one
-of two stages exchanges colours and contrasts and keeps outlines, but patterns stay visible in part; with three stages outlines are lost.
+Training fits the decoder D to a fixed encoder E. With features T = AdaIN(E(content), E(style)) and their image D(T), Adam minimises the
+mean square of E(D(T)) - T, plus style-weight times the mean squared difference between D(T) and the style image in the means and standard
+deviations of relu1_1, relu2_1, ... The learning rate is lr / (1 + decay · step). For photographs the encoder is VGG's. On `shapes`, an
+untrained encoder of two stages exchanges colours and contrasts and keeps outlines, but patterns stay partly visible; with three stages
+outlines are lost.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from jaxbed.models import style, style_network, torch_files
 from jaxbed.system import ending, files
 
 PyTree = Any
-SIDE_PX = {"shapes": 32}  # of training squares; of all others 256
+SIDE_PX = {"shapes": 32}  # of training squares; all others use 256
 
 
 def convert(vgg: str, decoder: str, out: pathlib.Path) -> None:
@@ -58,25 +59,25 @@ def save(params: PyTree, out: pathlib.Path) -> None:
     print(f"written: {out}, {out.stat().st_size / 2**20:.1f} MiB")
 
 
-def squares(place: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
-    """Batches [B, side, side, 3] of random squares of random images, values in [0, 1], without end."""
+def squares(location: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
+    """Batches [B, side, side, 3] of random squares of random images, values in [0, 1], endlessly."""
     side, rng = asked.side_px, np.random.default_rng(seed)
-    if place == "shapes":
+    if location == "shapes":
         images = shapes.Config(side_px=side).open().train.image
-        found = (images[rng.integers(0, len(images), asked.batch)] for _ in itertools.repeat(None))
+        batches = (images[rng.integers(0, len(images), asked.batch)] for _ in itertools.repeat(None))
     else:
-        images = image_files.open_place(place, image_files.Size(asked.resize_px, asked.resize_px, "fast"), "skip").images
+        images = image_files.open_location(location, image_files.Size(asked.resize_px, asked.resize_px, "fast"), "skip").images
 
         def rows_of(step: int) -> np.ndarray:
             return np.random.default_rng([seed, step]).integers(0, len(images), asked.batch)
 
-        found = (image for image, _ in stream.batches(images, rows_of, 0))
-    told: set[str] = set()
-    for whole in found:
-        if place != "shapes":
-            for name in sorted(set(images.skipped) - told):
-                told.add(name)
-                print(f"left out: {name} of {place} ({images.skipped[name]})", flush=True)
+        batches = (image for image, _ in stream.batches(images, rows_of, 0))
+    reported: set[str] = set()
+    for whole in batches:
+        if location != "shapes":
+            for name in sorted(set(images.skipped) - reported):
+                reported.add(name)
+                print(f"left out: {name} of {location} ({images.skipped[name]})", flush=True)
         tops, lefts = rng.integers(0, whole.shape[1] - side + 1, (2, asked.batch))
         cut = [image[top : top + side, left : left + side] for image, top, left in zip(whole, tops, lefts, strict=True)]
         yield np.stack(cut).astype(np.float32) / 255
@@ -98,29 +99,29 @@ def losses(network: style_network.Config, params: PyTree, content: jax.Array, st
 
 
 def fit(network: style_network.Config, params: PyTree, batches: Iterator[tuple], asked: argparse.Namespace, say: Callable) -> PyTree:
-    """params with another decoder."""
+    """params with a trained decoder."""
     optimizer = optax.adam(lambda step: asked.lr / (1 + asked.decay * step))
 
     @jax.jit
     def step(decoder: PyTree, opt: PyTree, encoder: PyTree, content: jax.Array, styled: jax.Array) -> tuple:
         def total(decoder: PyTree) -> tuple:
-            parts = losses(network, {"encoder": encoder, "decoder": decoder}, content, styled)
-            return parts[0] + asked.style_weight * parts[1], parts
+            terms = losses(network, {"encoder": encoder, "decoder": decoder}, content, styled)
+            return terms[0] + asked.style_weight * terms[1], terms
 
-        grads, parts = jax.grad(total, has_aux=True)(decoder)
+        grads, terms = jax.grad(total, has_aux=True)(decoder)
         updates, opt = optimizer.update(grads, opt, decoder)
-        return optax.apply_updates(decoder, updates), opt, jnp.stack(parts)
+        return optax.apply_updates(decoder, updates), opt, jnp.stack(terms)
 
     decoder, encoder = jax.device_put((params["decoder"], params["encoder"]))
     opt, recent, began = optimizer.init(decoder), [], time.monotonic()
     for done in range(1, asked.steps + 1):
-        decoder, opt, parts = step(decoder, opt, encoder, *next(batches))
-        recent.append(parts)
+        decoder, opt, terms = step(decoder, opt, encoder, *next(batches))
+        recent.append(terms)
         if done % max(asked.steps // 20, 1) == 0 or done == asked.steps:
             content, styled = np.mean(jax.device_get(recent), axis=0)
             say(f"step {done:,} of {asked.steps:,}: content {content:.4f}, style {styled:.4f}, {time.monotonic() - began:.0f} s")
             if not np.isfinite(content + styled):
-                raise ValueError(f"the loss is not finite any more: lower --lr (now {asked.lr})")
+                raise ValueError(f"the loss is no longer finite: lower --lr (now {asked.lr})")
             recent = []
     return {"encoder": params["encoder"], "decoder": jax.device_get(decoder)}
 
@@ -129,20 +130,20 @@ def train(asked: argparse.Namespace) -> None:
     network = style_network.Config(width=asked.width, stages=asked.stages)
     params = style_network.draw(asked.width, asked.stages, asked.seed)
     if asked.encoder != "random":
-        found = torch_files.read(asked.encoder)
-        if "0.weight" in found:
-            params["encoder"] = style_network.encoder_from_torch(found, asked.stages)
+        weights = torch_files.read(asked.encoder)
+        if "0.weight" in weights:
+            params["encoder"] = style_network.encoder_from_torch(weights, asked.stages)
         else:
-            own = [name for name in style_network.shapes(asked.width, asked.stages) if name.startswith("encoder/") and name in found]
-            params["encoder"] = traverse_util.unflatten_dict({name: found[name] for name in own}, sep="/").get("encoder", {})
+            names = [name for name in style_network.shapes(asked.width, asked.stages) if name.startswith("encoder/") and name in weights]
+            params["encoder"] = traverse_util.unflatten_dict({name: weights[name] for name in names}, sep="/").get("encoder", {})
         _check(params, asked.width, asked.stages, asked.encoder)
     batches = zip(squares(asked.content, asked, 2 * asked.seed), squares(asked.style, asked, 2 * asked.seed + 1), strict=True)
     save(fit(network, params, batches, asked, functools.partial(print, flush=True)), asked.out)
 
 
 def _check(params: PyTree, width: int, stages: int, origin: str) -> None:
-    found = {name: array.shape for name, array in traverse_util.flatten_dict(params, sep="/").items()}
-    wrong = sorted(set(found.items()) ^ set(style_network.shapes(width, stages).items()))
+    actual = {name: array.shape for name, array in traverse_util.flatten_dict(params, sep="/").items()}
+    wrong = sorted(set(actual.items()) ^ set(style_network.shapes(width, stages).items()))
     if wrong:
         raise ValueError(f"{origin}: {wrong[0][0]} does not fit width {width} and {stages} stages: set --width and --stages")
 
@@ -150,11 +151,11 @@ def _check(params: PyTree, width: int, stages: int, origin: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(dest="task", required=True)
-    task = tasks.add_parser("convert", help="published weights to a file of this project")
+    task = tasks.add_parser("convert", help="convert published weights to a file of this project")
     task.add_argument("vgg")
     task.add_argument("decoder")
     task.add_argument("out", type=pathlib.Path)
-    task = tasks.add_parser("train", help="a decoder for a fixed encoder")
+    task = tasks.add_parser("train", help="train a decoder for a fixed encoder")
     task.add_argument("content")
     task.add_argument("style")
     task.add_argument("out", type=pathlib.Path)
@@ -166,15 +167,15 @@ def main(argv: list[str] | None = None) -> int:
     task.add_argument("--lr", type=float, default=1e-4)
     task.add_argument("--decay", type=float, default=5e-5)
     task.add_argument("--style-weight", type=float, default=10.0)
-    task.add_argument("--side-px", type=int, help="of training squares; default 256, and 32 for shapes")
-    task.add_argument("--resize-px", type=int, default=512, help="shorter side of the images that they are cut from")
+    task.add_argument("--side-px", type=int, help="of training squares; default 256, or 32 for shapes")
+    task.add_argument("--resize-px", type=int, default=512, help="shorter side of the images from which they are cut")
     task.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(argv)
     try:
         if asked.task == "convert":
             convert(asked.vgg, asked.decoder, asked.out)
         else:
-            asked.side_px = asked.side_px or min(SIDE_PX.get(place, 256) for place in (asked.content, asked.style))
+            asked.side_px = asked.side_px or min(SIDE_PX.get(location, 256) for location in (asked.content, asked.style))
             train(asked)
     except (ValueError, OSError) as error:
         ending.tell("style_network", error)

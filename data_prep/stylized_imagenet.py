@@ -1,21 +1,23 @@
-"""Stylized-ImageNet (Geirhos et al., 2019): every image of ImageNet with AdaIN in the style of one painting.
+"""Stylized-ImageNet (Geirhos et al., 2019): every image of ImageNet, restyled with AdaIN after one painting.
 
     python data_prep/stylized_imagenet.py TARGET --styles PAINTINGS --val DIR [--train DIR] --weights FILE [--shard 3/8] [--verify]
 
 PAINTINGS is the unpacked train.zip of Kaggle's painter-by-numbers; --val and --train are ImageNet, as `jaxbed.data.image_files` reads it;
---weights is the style network that data_prep/style_network.py writes. TARGET/val and TARGET/train get a folder a class with PNG files of
-224 x 224 pixels under the images' own names: --config.data.stylized=TARGET/val, --config.data.train=TARGET/train.
+--weights is the style network that data_prep/style_network.py writes. TARGET/val and TARGET/train get one sub-folder per class, with PNG
+files of 224 x 224 pixels under the names of the images: --config.data.stylized=TARGET/val, --config.data.train=TARGET/train.
 
-The published recipe. Paintings: unreadable ones and those with a side below 224 are left out (79,395 must remain), the largest central
-square is resized to 224 and stored in TARGET/paintings as the authors stored it (JPEG with Pillow's defaults). Images: shorter side 256,
-centre 224. Each gets the painting that NumPy's RandomState(49809) draws for it, ImageNet-val first, then the training set, in the order of
-folders and names: the draw does not depend on batches, shards or what is finished. Both in [0, 1], all of the painting's style (alpha 1).
+The published recipe is followed. Paintings that are unreadable or have a side below 224 are left out (79,395 must remain); the largest
+central square is resized to 224 and stored in TARGET/paintings as the authors did (JPEG with Pillow's defaults). Images are resized to a
+shorter side of 256 and cropped to the central 224. Each image gets the painting that NumPy's RandomState(49809) draws for it, ImageNet-val
+first, then the training set, in the order of folders and names: the draw does not depend on batches, shards or progress. Both inputs are in
+[0, 1], with the full style of the painting (alpha 1).
 
-Differs from the published code: pixels are rounded (torchvision's save_image of that time cut them off: up to one level of 255 less), and
-images go through the network in batches, whose sums may round otherwise.
+Differences from the published code: pixels are rounded (torchvision's save_image of that time truncated them: up to one level of 255 less),
+and images go through the network in batches, which may round sums differently.
 
-For several GPUs or machines: --shard 1/8 to 8/8 on one TARGET, at the same time if you like. The same command goes on where it was stopped.
-TARGET/recipe.json says what was made from what, and where that is not the published; shard-<k>-of-<n>.json what a shard wrote.
+For several GPUs or machines, run --shard 1/8 to 8/8 on one TARGET, also concurrently. If interrupted, rerun the same command to resume.
+TARGET/recipe.json records inputs and settings, and how they differ from the published ones; shard-<k>-of-<n>.json records what a shard
+wrote.
 """
 
 import argparse
@@ -40,37 +42,39 @@ from jaxbed.data.stream import Images
 from jaxbed.system import ending, files
 
 PUBLISHED = {"styles": 79_395, "val": 50_000, "train": 1_281_167, "seed": SEED, "alpha": 1.0, "width": 64, "stages": 4}
-VERIFIED = 16  # images that --verify makes again
+VERIFIED = 16  # images that --verify recomputes
 
 
 class Work(NamedTuple):
-    """All that is to be made, val first."""
+    """All images to make, val first."""
 
     read: Callable[[int], np.ndarray]  # row -> uint8 [224, 224, 3]
     outputs: list[str]  # by row: val/<class>/<name>.png
     styles: list[pathlib.Path]  # by row: file of a prepared painting
 
 
-def open_places(places: dict[str, str]) -> dict[str, Images]:
-    """The images of val, and of train if it is named, as squares of 224 pixels."""
-    for place in places.values():
-        if place.startswith("tfds:"):
-            raise ValueError(f"{place}: paintings are drawn in the order of folders and names, which TFDS does not keep. Name a folder")
-    return {split: image_files.open_place(place, image_files.Size(SIDE, 256)).images for split, place in places.items() if place}
+def open_splits(locations: dict[str, str]) -> dict[str, Images]:
+    """The images of val, and of train if named, as squares of 224 pixels."""
+    for location in locations.values():
+        if location.startswith("tfds:"):
+            raise ValueError(f"{location}: paintings are drawn in the order of folders and names, which TFDS does not keep: name a folder")
+    return {
+        split: image_files.open_location(location, image_files.Size(SIDE, 256)).images for split, location in locations.items() if location
+    }
 
 
 def assign(splits: dict[str, Images], styles: list[pathlib.Path], seed: int) -> Work:
-    """Every image with its output and its painting. Raises ValueError for names that would be written to one file."""
+    """Every image with its output and its painting. Raises ValueError if two would be written to one file."""
     outputs = [f"{split}/{pathlib.PurePath(name).with_suffix('.png')}" for split, images in splits.items() for name in images.names]
     if len(set(outputs)) < len(outputs):
         twice = next(name for name in outputs if outputs.count(name) > 1)
-        raise ValueError(f"two images would be written to {twice}: names must differ in more than their endings")
+        raise ValueError(f"two images would be written to {twice}: names must differ in more than their extensions")
     drawn = draw(len(styles), *(len(splits.get(split, ())) for split in ("val", "train")), seed)
     return Work(stream.join(list(splits.values())).read, outputs, [styles[i] for i in np.concatenate(drawn)])
 
 
 def make_stylize(config: Any, params: Any, alpha: float) -> Callable[[np.ndarray, np.ndarray], Any]:
-    """(images, paintings), both uint8 [N, 224, 224, 3] -> the stylised images, the same; on the device."""
+    """(images, paintings), both uint8 [N, 224, 224, 3] -> stylised images of the same form, on the device."""
     import jax
     import jax.numpy as jnp
 
@@ -91,7 +95,7 @@ def make_stylize(config: Any, params: Any, alpha: float) -> Callable[[np.ndarray
 def stylized(
     work: Work, rows: np.ndarray, stylize: Callable, batch: int, pool: ThreadPoolExecutor, skipped: dict[str, str] | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(rows [n], images [n, 224, 224, 3]) of a batch, while the device makes the next. skipped takes reasons by name; None: an error."""
+    """(rows [n], images [n, 224, 224, 3]) of a batch, while the device computes the next. skipped collects {name: reason}; None: raise."""
 
     def load(row: int) -> tuple[np.ndarray, np.ndarray] | None:
         try:
@@ -111,9 +115,9 @@ def stylized(
         for first in range(0, len(rows), batch):
             wanted = rows[first : first + batch]
             loaded = [(row, pair) for row, pair in zip(wanted, pool.map(load, wanted), strict=True) if pair]
-            content, painting = np.zeros((2, batch, SIDE, SIDE, 3), np.uint8)  # always of one size, so compiled once
-            for place, (_, pair) in enumerate(loaded):
-                content[place], painting[place] = pair
+            content, painting = np.zeros((2, batch, SIDE, SIDE, 3), np.uint8)  # constant size, so compiled once
+            for index, (_, pair) in enumerate(loaded):
+                content[index], painting[index] = pair
             yield np.array([row for row, _ in loaded], int), content, painting
 
     waiting = None
@@ -126,7 +130,7 @@ def stylized(
 
 
 def write(path: pathlib.Path, image: np.ndarray) -> None:
-    """A PNG that is there is whole: it gets its name last."""
+    """Writes a PNG. An existing file is complete: it is renamed last."""
     import cv2
 
     _, content = cv2.imencode(".png", image[:, :, ::-1])
@@ -135,13 +139,13 @@ def write(path: pathlib.Path, image: np.ndarray) -> None:
 
 
 def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int, int], batch: int, threads: int, corrupt: str) -> None:
-    """Makes what is missing of one shard, every n-th image, and writes its summary."""
+    """Makes the missing images of one shard, every n-th image, and writes its summary."""
     number, count = shard
-    own = np.arange(number - 1, len(work.outputs), count)
-    for folder in {(target / work.outputs[row]).parent for row in own}:
+    shard_rows = np.arange(number - 1, len(work.outputs), count)
+    for folder in {(target / work.outputs[row]).parent for row in shard_rows}:
         folder.mkdir(parents=True, exist_ok=True)
-    rows = np.array([row for row in own if not (target / work.outputs[row]).is_file()], int)
-    skipped, done, begun = {}, 0, time.monotonic()
+    rows = np.array([row for row in shard_rows if not (target / work.outputs[row]).is_file()], int)
+    before, skipped, done, begun = len(shard_rows) - len(rows), {}, 0, time.monotonic()
     reported = begun
     with ThreadPoolExecutor(threads) as pool:
         for made, images in stylized(work, rows, stylize, batch, pool, skipped if corrupt == "skip" else None):
@@ -149,17 +153,17 @@ def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int
             done += len(made)
             if (now := time.monotonic()) - reported > REPORT_S:
                 reported = now
-                print(f"{len(own) - len(rows) + done:,} of {len(own):,} images, {done / (now - begun):,.0f} a second", flush=True)
-    facts = {"images": len(own), "written": done, "there before": len(own) - len(rows), "skipped": dict(sorted(skipped.items()))}
+                print(f"{before + done:,} of {len(shard_rows):,} images, {done / (now - begun):,.0f} per second", flush=True)
+    facts = {"images": len(shard_rows), "written": done, "there before": before, "skipped": dict(sorted(skipped.items()))}
     _save(target / f"shard-{number}-of-{count}.json", facts)
     for name, reason in sorted(skipped.items()):
         print(f"left out: {name} ({reason})")
-    rate = f", {done / (time.monotonic() - begun):,.0f} a second" if done else ""
-    print(f"{target}: {done:,} images written{rate}, {len(own) - len(rows):,} were there, {len(skipped)} left out")
+    rate = f", {done / (time.monotonic() - begun):,.0f} per second" if done else ""
+    print(f"{target}: {done:,} images written{rate}, {before:,} already existed, {len(skipped)} left out")
 
 
 def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, threads: int) -> None:
-    """Raises ValueError unless all images are there, can be decoded, and a few, spread over all, come out the same again."""
+    """Raises ValueError unless all images exist and can be decoded, and a sample of them is reproduced."""
     cure = "run that shard again without --verify"
     skipped = {name for path in target.glob("shard-*.json") for name in files.read_object(path, cure).get("skipped", ())}
     rows = [row for row, name in enumerate(work.outputs) if (target / name).is_file() or name not in skipped]
@@ -172,7 +176,7 @@ def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, thre
         return ""
 
     if not rows:
-        raise ValueError(f"{target} holds no image, and none is missing: all were left out")
+        raise ValueError(f"{target} contains no image to verify, since all were left out: restore them and run again without --verify")
     with ThreadPoolExecutor(threads) as pool:
         wrong = [words for words in pool.map(fault, rows) if words]
         if not wrong:
@@ -180,12 +184,14 @@ def verify(work: Work, target: pathlib.Path, stylize: Callable, batch: int, thre
             for made, images in stylized(work, sample, stylize, batch, pool, None):
                 for row, image in zip(made, images, strict=True):
                     apart = np.abs(image.astype(int) - _stored(target / work.outputs[row])).mean()
-                    if apart > 3:  # another device rounds otherwise, in bfloat16 by up to a level or two
-                        wrong.append(f"{work.outputs[row]} (made again it is other by {apart:.1f} levels of 255 on average)")
+                    if apart > 3:  # other devices round differently, in bfloat16 by up to a level or two
+                        wrong.append(f"{work.outputs[row]} (it differs from the recomputed image by {apart:.1f} levels of 255 on average)")
     if wrong:
         more = f" and {len(wrong) - 5:,} more" if len(wrong) > 5 else ""
-        raise ValueError(f"{target} is not whole: {'; '.join(wrong[:5])}{more}. Delete what is damaged and run again without --verify")
-    print(f"{target}: {len(rows):,} images can be read, {len(sample)} were made again and are the same, {len(skipped)} were left out")
+        raise ValueError(
+            f"{target} is incomplete or damaged: {'; '.join(wrong[:5])}{more}. Delete damaged files and run again without --verify"
+        )
+    print(f"{target}: {len(rows):,} images can be read, {len(sample)} were recomputed and match, {len(skipped)} were left out")
 
 
 def _stored(path: pathlib.Path) -> np.ndarray:
@@ -194,7 +200,7 @@ def _stored(path: pathlib.Path) -> np.ndarray:
     with Image.open(path) as opened:
         image = np.asarray(opened)
     if image.shape != (SIDE, SIDE, 3):
-        raise ValueError(f"it is {list(image.shape)} and must be [{SIDE}, {SIDE}, 3]")
+        raise ValueError(f"it is {list(image.shape)}, but must be [{SIDE}, {SIDE}, 3]")
     return image
 
 
@@ -202,20 +208,20 @@ def _stored(path: pathlib.Path) -> np.ndarray:
 
 
 def begin(asked: argparse.Namespace) -> tuple[Work, Callable]:
-    """What to make, and the function that makes it. Raises ValueError or OSError before anything slow, if something is missing."""
+    """The images to make, and the function that makes them. Raises ValueError or OSError before slow work if something is missing."""
     from jaxbed.models import style_network
 
     config = style_network.Config(asked.weights, asked.width, asked.stages, asked.dtype)
     stylize = make_stylize(config, config.load(), asked.alpha)
-    splits = open_places({"val": asked.val, "train": asked.train})
+    splits = open_splits({"val": asked.val, "train": asked.train})
     names, excluded = paintings.prepare(asked.styles, asked.target / "paintings", asked.threads)
     for name, reason in excluded.items():
         print(f"painting left out: {name} ({reason})")
     print(f"{len(names):,} paintings, {len(excluded)} left out")
     if asked.expect_styles not in ("any", str(len(names))):
         raise ValueError(
-            f"{asked.styles} gives {len(names):,} paintings, and {int(asked.expect_styles):,} are expected: complete it, "
-            f"or say --expect-styles {len(names)} (or any) for other paintings"
+            f"{asked.styles} has {len(names):,} usable paintings, but {int(asked.expect_styles):,} are expected: complete it, "
+            f"or give --expect-styles {len(names)} (or any) for other paintings"
         )
     work = assign(splits, [asked.target / "paintings" / name for name in names], asked.seed)
     recipe = {key: getattr(asked, key) for key in ("seed", "alpha", "width", "stages", "dtype")}
@@ -228,10 +234,10 @@ def begin(asked: argparse.Namespace) -> tuple[Work, Callable]:
 
 
 def keep(path: pathlib.Path, recipe: dict, only_compare: bool) -> None:
-    """Writes the recipe, or compares it with the one that the folder was begun with, to which a training set may be added later."""
-    before = files.read_object(path, "take another folder, or delete this one") if path.is_file() else {}
+    """Writes the recipe after comparing it with the existing one, to which a training set may be added."""
+    before = files.read_object(path, "use another folder, or delete this one") if path.is_file() else {}
     if other := [f"{key} {before[key]}, not {value}" for key, value in recipe.items() if before.get(key, value) != value]:
-        raise ValueError(f"{path} says {other[0]}: give the same as before, or take another folder")
+        raise ValueError(f"{path} has {other[0]}: use the same settings as before, or another folder")
     recipe = {**before, **recipe}
     recipe["differs"] = [
         f"{key} is {recipe.get(key, 0)}, published {value}" for key, value in PUBLISHED.items() if recipe.get(key, 0) != value
@@ -253,7 +259,7 @@ def _save(path: pathlib.Path, facts: dict) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", type=pathlib.Path)
-    parser.add_argument("--styles", type=pathlib.Path, required=True, help="folder of paintings, or TARGET/paintings once it is made")
+    parser.add_argument("--styles", type=pathlib.Path, required=True, help="folder of paintings, or TARGET/paintings once it exists")
     parser.add_argument("--val", required=True, help="ImageNet-val, for which paintings are drawn first")
     parser.add_argument("--train", default="", help="ImageNet's training set")
     parser.add_argument("--weights", required=True, help="safetensors file of the style network, or random")
@@ -263,17 +269,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--alpha", type=float, default=1.0, help="share of the painting's style")
     parser.add_argument("--seed", type=int, default=SEED, help="of the draw of paintings")
     parser.add_argument("--expect-styles", default=str(PUBLISHED["styles"]), help="paintings that must remain: a number, or any")
-    parser.add_argument("--corrupt", choices=("fail", "skip"), default="fail", help="what becomes of images that cannot be read")
+    parser.add_argument("--corrupt", choices=("fail", "skip"), default="fail", help="what to do with images that cannot be read")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 1, 16), help="that read and write")
+    parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 1, 16), help="to read and write")
     parser.add_argument("--shard", default="1/1", help="k/n: every n-th image, from the k-th on")
-    parser.add_argument("--verify", action="store_true", help="writes no image, and checks those that are there")
+    parser.add_argument("--verify", action="store_true", help="only check the existing images, write none")
     asked = parser.parse_args(argv)
     number, _, count = asked.shard.partition("/")
     if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        parser.error(f"--shard {asked.shard} is not k/n with k from 1 to n")
+        parser.error(f"--shard {asked.shard} must be k/n with k from 1 to n")
     if not (asked.expect_styles == "any" or asked.expect_styles.isdigit()):
-        parser.error(f"--expect-styles {asked.expect_styles} is neither a number nor any")
+        parser.error(f"--expect-styles {asked.expect_styles} must be a number or any")
     if min(asked.batch, asked.threads) < 1 or not 0 <= asked.alpha <= 1:
         parser.error("--batch and --threads must be at least 1, --alpha from 0 to 1")
     try:

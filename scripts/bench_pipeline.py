@@ -1,4 +1,4 @@
-"""How many images a second does the host read and decode? Made-up images, in the ways that jaxbed stores them; no device is used.
+"""How many images per second does the host read and decode? Synthetic images, in the ways that jaxbed stores them; no device is used.
 
     python scripts/bench_pipeline.py [--images 2048] [--threads 16] [--json FILE]
 
@@ -54,7 +54,7 @@ def make(folder: pathlib.Path, count: int) -> None:
 
 
 def measure(images: stream.Images) -> list[float]:
-    """Images a second, of each block."""
+    """Images per second, of each block."""
 
     def rows_of(step: int) -> np.ndarray:
         return np.random.default_rng(step).integers(0, len(images), BATCH)
@@ -78,14 +78,14 @@ def main() -> None:
     results = {"cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
         make(pathlib.Path(folder), asked.images)
-        print(f"{results['cores']} cores; images a second", flush=True)
-        for name, place, size in (
+        print(f"{results['cores']} cores; images per second", flush=True)
+        for name, subfolder, size in (
             ("folder, exact (evaluation)", "images", exact),
             ("folder, fast (training)", "images", fast),
             ("JPEG records, fast", "jpeg", fast),
             ("uint8 records", "uint8", fast),
         ):
-            images = image_files.open_place(str(pathlib.Path(folder) / place), size, threads=asked.threads).images
+            images = image_files.open_location(str(pathlib.Path(folder) / subfolder), size, threads=asked.threads).images
             threads, rates = stream.readers(images.threads), measure(images)
             results[name] = {"threads": threads, "rates": rates}
             described = f"{name}, {threads} threads"

@@ -425,8 +425,8 @@ def test_evaluation_takes_the_centre():
         ({"dtype": "float16"}, "augment.dtype = 'float16': must be one of float32, bfloat16"),
         ({"crop_px": -1}, "augment.crop_px = -1: must be a whole number"),
         ({"crop_px": 8.0}, "augment.crop_px = 8.0: must be a whole number"),
-        ({"padding_px": 2}, "augment.padding_px = 2 does nothing with crop = 'none': set crop = 'padded'"),
-        ({"crop": "padded", "centre_frac": 1.0}, "augment.centre_frac = 1.0 does nothing with crop = 'padded'"),
+        ({"padding_px": 2}, "augment.padding_px = 2 has no effect with crop = 'none': set crop = 'padded'"),
+        ({"crop": "padded", "centre_frac": 1.0}, "augment.centre_frac = 1.0 has no effect with crop = 'padded'"),
         (
             {"crop": "resized", "scale_frac": (0.0, 1.0)},
             "augment.scale_frac = (0.0, 1.0): must be 2 values, each a number, above 0",
@@ -438,7 +438,7 @@ def test_evaluation_takes_the_centre():
         ({"hue": 0.6}, "augment.hue = 0.6: must be a number, 0 to 0.5"),
         ({"contrast": -0.1}, "augment.contrast = -0.1: must be a number, 0 or more"),
         ({"erase": float("nan")}, "augment.erase = nan: must be a number, 0 to 1"),
-        ({"mean": (0.5, 0.5)}, "augment.mean = (0.5, 0.5): give one number, or one for each of the 3 channels"),
+        ({"mean": (0.5, 0.5)}, "augment.mean = (0.5, 0.5): give one number, or one per channel (3)"),
         ({"std": (0.0,)}, "augment.std = (0.0,): must be several values in brackets, each a number, above 0"),
     ],
 )
@@ -449,7 +449,7 @@ def test_impossible_settings_are_refused(make, changes, message):
 
 
 def test_images_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="need 3 channels, and images have 1: set both to 0"):
+    with pytest.raises(ValueError, match="need 3 channels, but images have 1: set both to 0"):
         augment.make(Config(hue=0.1, mean=(0.5,), std=(0.5,)), (8, 8, 1))
     with pytest.raises(ValueError, match=re.escape("shape (H, W, C) = (8, 8, 4): allowed are 1 or 3 channels")):
         augment.make(Config(), (8, 8, 4))

@@ -167,7 +167,7 @@ def test_mixtures_have_equal_shares_and_their_schedules():
 
 def test_without_its_folders_a_mixture_is_refused(images):
     cfg = of_file("deepaugment_erm").get_config("cae")
-    with pytest.raises(ValueError, match="1 training sets need as many shares"):
+    with pytest.raises(ValueError, match="1 training sets need one share each"):
         dataclasses.replace(cfg.data, train=str(images), val_from_train=2).open()
 
 

@@ -319,7 +319,7 @@ def test_a_missing_idx_file_is_named_with_the_cure(tmp_path, stem):
 )
 def test_a_damaged_idx_file_is_named_with_the_cure(tmp_path, zipped, stem, raw):
     write_idx(tmp_path, zipped, **{stem: raw})
-    with pytest.raises(ValueError, match=f"{tmp_path}/{stem.replace('_', '-')}-ubyte.*fetch it again"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/{stem.replace('_', '-')}-ubyte.*download it again"):
         read_idx(tmp_path)
 
 
@@ -329,7 +329,7 @@ def test_a_damaged_idx_file_is_named_with_the_cure(tmp_path, zipped, stem, raw):
 def test_a_damaged_gzip_file_is_named_with_the_cure(tmp_path, content):
     write_idx(tmp_path, zipped=True)
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(content)
-    with pytest.raises(ValueError, match=f"{tmp_path}/train-images-idx3-ubyte.gz.*fetch it again"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/train-images-idx3-ubyte.gz.*download it again"):
         read_idx(tmp_path)
 
 
@@ -475,7 +475,7 @@ def test_a_percent_that_was_never_published_is_named(tmp_path):
 def test_a_name_without_digit_and_colour_is_refused(tmp_path, stem):
     path = write_archive(tmp_path) / "1pct" / "align" / "0" / f"{stem}.png"
     png(path)
-    with pytest.raises(ValueError, match=re.escape(f"{path}: the name must end in _<label>_<bias>, both of 0 to 9")):
+    with pytest.raises(ValueError, match=re.escape(f"{path}: the name must end in _<label>_<bias>, each from 0 to 9")):
         read_archive(tmp_path, 1)
 
 
@@ -499,20 +499,20 @@ def test_an_unreadable_image_is_named_with_the_cure(tmp_path, damage):
     path = write_archive(tmp_path) / "1pct" / "valid" / "9_8_8.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (28, 28, 3), np.uint8)).save(path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=f"{path}.*fetch the archive again"):
+    with pytest.raises(ValueError, match=f"{path}.*download the archive again"):
         read_archive(tmp_path, 1)
 
 
 def test_an_image_of_another_size_is_refused(tmp_path):
     path = write_archive(tmp_path) / "test" / "0" / "0_0_5.png"
     Image.new("RGB", (32, 28)).save(path)
-    with pytest.raises(ValueError, match=f"{path} is 32 x 28 pixels.*28 x 28"):
+    with pytest.raises(ValueError, match=f"{path} is 32 x 28 pixels, not 28 x 28"):
         read_archive(tmp_path, 1)
 
 
 def test_a_digit_above_nine_is_refused(tmp_path):
     png(write_archive(tmp_path) / "1pct" / "align" / "0" / "1_10_10.png")
-    with pytest.raises(ValueError, match=r"1_10_10.*: the name must end in _<label>_<bias>, both of 0 to 9"):
+    with pytest.raises(ValueError, match=r"1_10_10.*: the name must end in _<label>_<bias>, each from 0 to 9"):
         colored_mnist.Config(dir=str(tmp_path), layout="png").open()
 
 
@@ -531,10 +531,10 @@ GOOD = split_of([0, 1, 2, 2], [0, -1, 1, 2])
         (Split(*(field[:0] for field in GOOD)), "common length above 0"),
         (GOOD._replace(image=GOOD.image / np.float32(255)), r"images must be uint8 .* are float32 \[4, 4, 4, 3\]"),
         (GOOD._replace(image=GOOD.image[..., 0]), r"images must be uint8 .* are uint8 \[4, 4, 4\]"),
-        (GOOD._replace(label=GOOD.label - 1), "label runs from -1 to 1, allowed are 0 to 2"),
-        (GOOD._replace(label=GOOD.label + 1), "label runs from 1 to 3, allowed are 0 to 2"),
-        (GOOD._replace(bias=GOOD.bias - 1), "bias runs from -2 to 1, allowed are -1 to 2"),
-        (GOOD._replace(bias=GOOD.bias + 1), "bias runs from 0 to 3, allowed are -1 to 2"),
+        (GOOD._replace(label=GOOD.label - 1), "label ranges from -1 to 1, allowed is 0 to 2"),
+        (GOOD._replace(label=GOOD.label + 1), "label ranges from 1 to 3, allowed is 0 to 2"),
+        (GOOD._replace(bias=GOOD.bias - 1), "bias ranges from -2 to 1, allowed is -1 to 2"),
+        (GOOD._replace(bias=GOOD.bias + 1), "bias ranges from 0 to 3, allowed is -1 to 2"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(bad, message):

@@ -29,7 +29,7 @@ def run(source, target, *options):
 def test_jpeg_records_are_the_folder_and_go_on_where_they_stopped(source, tmp_path, capsys):
     target = tmp_path / "records"
     assert run(source, target) == 0 and "12 images of 3 classes in 3 files, 0 left out" in capsys.readouterr().out
-    plain, found = (image_files.open_place(str(place), Size(16, 16)) for place in (source, target))
+    plain, found = (image_files.open_location(str(place), Size(16, 16)) for place in (source, target))
     np.testing.assert_array_equal(found.images.load()[0], plain.images.load()[0])
     np.testing.assert_array_equal(found.labels, plain.labels)
     times = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
@@ -38,7 +38,7 @@ def test_jpeg_records_are_the_folder_and_go_on_where_they_stopped(source, tmp_pa
     assert run(source, target) == 0
     again = {path.name: path.stat().st_mtime_ns for path in target.glob("*.array_record")}
     assert [name for name in times if times[name] != again[name]] == ["part-00001-of-00003.array_record"]
-    np.testing.assert_array_equal(image_files.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.load()[0])
+    np.testing.assert_array_equal(image_files.open_location(str(target), Size(16, 16)).images.load()[0], plain.images.load()[0])
 
 
 def test_parts_whose_images_have_changed_are_made_again(source, tmp_path):
@@ -84,17 +84,17 @@ def test_squares_and_unreadable_images(source, tmp_path, capsys):
     found = records.open_records(target)
     assert len(found.names) == 11 and "class1/4.jpeg" not in found.names and found.side_px == 16
     assert list(json.loads((target / "manifest.json").read_text())["skipped"]) == ["class1/4.jpeg"]
-    plain = image_files.open_place(str(source), Size(16, 16), corrupt="skip")
+    plain = image_files.open_location(str(source), Size(16, 16), corrupt="skip")
     rows = np.flatnonzero(plain.images.names != "class1/4.jpeg")
-    np.testing.assert_array_equal(image_files.open_place(str(target), Size(16, 16)).images.load()[0], plain.images.take(rows)[0])
+    np.testing.assert_array_equal(image_files.open_location(str(target), Size(16, 16)).images.load()[0], plain.images.take(rows)[0])
 
 
 def test_a_folder_begun_with_other_settings_is_left_alone(source, tmp_path, capsys):
     assert run(source, tmp_path / "records") == 0
     assert run(source, tmp_path / "records", "--format", "uint8") == 2
-    assert "was begun with other settings" in capsys.readouterr().err
+    assert "was started with other settings" in capsys.readouterr().err
     assert run(tmp_path / "nowhere", tmp_path / "other") == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_a_refused_image_leaves_no_half_written_file(source, tmp_path, capsys):
@@ -104,7 +104,7 @@ def test_a_refused_image_leaves_no_half_written_file(source, tmp_path, capsys):
     assert not [path for path in target.rglob("*") if path.suffix == ".partial"]
 
 
-def test_damaged_notes_of_a_preparation_are_named_or_made_anew(source, tmp_path, capsys):
+def test_damaged_notes_of_a_preparation_are_named_or_rebuilt(source, tmp_path, capsys):
     target = tmp_path / "records"
     assert run(source, target) == 0
     before = (target / "manifest.json").read_bytes()

@@ -21,7 +21,7 @@ from scipy import ndimage
 
 from data_prep import debias_sets
 from data_prep import waterbirds as synthesis
-from jaxbed.data import bar, bffhq, biased_images, corrupted_cifar10, corruptions, shapes, waterbirds
+from jaxbed.data import bar, bffhq, biased_images, corrupted_cifar10, corruptions, shapes, waterbirds, weather
 from jaxbed.data.held_out import pick
 from jaxbed.data.source import cells
 from jaxbed.data.split import Split
@@ -101,15 +101,15 @@ def test_a_ratio_has_its_own_validation_set_before_the_shared_one(tmp_path):
 @pytest.mark.parametrize("name", ["7_1_2.png", "7.png", "7_1_.png", "7_a_1.png", "7_1_01.png"])
 def test_names_that_tell_no_label_are_refused(tmp_path, name):
     image(write_bffhq(tmp_path) / "test" / name, 0)
-    with pytest.raises(ValueError, match=rf"test/{name}: the name must end in _<label>_<bias>, both of 0 to 1\. Move other"):
+    with pytest.raises(ValueError, match=rf"test/{name}: the name must end in _<label>_<bias>, each from 0 to 1\. Move other"):
         bffhq.Config(dir=str(tmp_path), **SMALL).open()
 
 
 def test_what_is_missing_is_named_with_the_cure(tmp_path):
     write_bffhq(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no images under .*/5pct/align: expected are .*Unpack the archive of DisEnt"):
+    with pytest.raises(FileNotFoundError, match=r"no images under .*/5pct/align: needed are .*Unpack the archive of DisEnt"):
         bffhq.Config(dir=str(tmp_path), conflicting_percent=5, **SMALL).open()
-    with pytest.raises(FileNotFoundError, match=r"data\.dir = '.*nowhere' is no folder: name the one"):
+    with pytest.raises(FileNotFoundError, match=r"data\.dir = '.*nowhere' is not a folder: name the folder"):
         bffhq.Config(dir=str(tmp_path / "nowhere")).open()
 
 
@@ -258,19 +258,19 @@ def test_waterbirds_tables_are_read_and_the_published_one_too(tmp_path):
             "img_id,img_filename,y,split\n1,one.jpg,0,0\n",
             "has no column place in its header 'img_id,img_filename,y,split': it is another table",
         ),
-        (HEADER + "1,one.jpg,2,0,0,x\n", r"metadata\.csv, line 2: y = '2' is not one of 0 to 1"),
-        (HEADER + "1,one.jpg,0,0,0.5,x\n", r"line 2: place = '0\.5' is not one of 0 to 1"),
+        (HEADER + "1,one.jpg,2,0,0,x\n", r"metadata\.csv, line 2: y = '2' is not a whole number from 0 to 1"),
+        (HEADER + "1,one.jpg,0,0,0.5,x\n", r"line 2: place = '0\.5' is not a whole number from 0 to 1"),
         (HEADER + "1,one.jpg,0,0,0,x\n2,./one.jpg,0,2,0,x\n", r"lists 1 images twice: \./one\.jpg \(train, then test\)"),
-        (HEADER + "1,one.jpg,0,0,0,x\n2,one.jpg,0,3,0,x\n", r"line 3: split = '3' is not one of 0 to 2"),
-        (HEADER + "1,one.jpg,0,0\n", "line 2: it has 4 fields, and the header 6"),
+        (HEADER + "1,one.jpg,0,0,0,x\n2,one.jpg,0,3,0,x\n", r"line 3: split = '3' is not a whole number from 0 to 2"),
+        (HEADER + "1,one.jpg,0,0\n", "line 2: it has 4 fields, but the header has 6"),
         (HEADER + "1,,0,0,0,x\n", "line 2: img_filename is empty"),
-        (HEADER + "1,one\0.jpg,0,0,0,x\n", "line 2: it holds a NUL byte"),
+        (HEADER + "1,one\0.jpg,0,0,0,x\n", "line 2: it contains a NUL byte"),
         (HEADER.replace("\n", ",y\n") + "1,one.jpg,0,0,0,x,1\n", "has column y more than once in its header"),
         (HEADER + '1,"one.jpg,0,0,0,x\n' + 10000 * "2,two.jpg,1,0,0,x\n", "line .*: field larger than field limit"),
-        ('"' + HEADER + 10000 * "2,two.jpg,1,0,0,x\n", "line 1: .*never closed"),
-        ('"' + 200_000 * "x" + '"\n', "line 1: .*never closed"),
-        (HEADER + "1,one.jpg,0,0,0,x\n", "has no row of the val set"),
-        (HEADER + "1,gone.jpg,0,0,0,x\n2,also.jpg,0,0,0,x\n", r"csv names 2 images that are not there, .*gone\.jpg among them: unpack"),
+        ('"' + HEADER + 10000 * "2,two.jpg,1,0,0,x\n", "line 1: .*not closed"),
+        ('"' + 200_000 * "x" + '"\n', "line 1: .*not closed"),
+        (HEADER + "1,one.jpg,0,0,0,x\n", "has no row for the val set"),
+        (HEADER + "1,gone.jpg,0,0,0,x\n2,also.jpg,0,0,0,x\n", r"csv names 2 images that do not exist, e\.g\. .*gone\.jpg: unpack"),
     ],
 )
 def test_damaged_tables_are_refused(tmp_path, content, message):
@@ -355,7 +355,7 @@ LAND_SPECIES = ("009.Brewer_Blackbird", "047.American_Goldfinch")
 TERNS = ("021.Eastern_Towhee", "088.Western_Meadowlark", "102.Western_Wood_Pewee")
 
 
-def test_species_are_told_by_parts_of_their_names_or_by_words():
+def test_species_are_recognised_by_parts_of_their_names_or_by_words():
     for species in (*WATER_SPECIES, *LAND_SPECIES):
         assert synthesis.is_water(f"{species}/x.jpg", False) == synthesis.is_water(f"{species}/x.jpg", True) == (species in WATER_SPECIES)
     assert all(synthesis.is_water(f"{species}/x.jpg", False) and not synthesis.is_water(f"{species}/x.jpg", True) for species in TERNS)
@@ -385,11 +385,11 @@ def synthesise(root: pathlib.Path, *options: str) -> int:
     return synthesis.main([str(root / "out"), "--cub", str(root / "CUB"), "--places", str(root / "places"), "--workers", "2", *options])
 
 
-def test_synthesis_makes_each_image_once_and_goes_on(tmp_path, capsys):
+def test_synthesis_makes_each_image_once_and_resumes(tmp_path, capsys):
     write_cub(tmp_path)
     assert synthesise(tmp_path) == 0
     made = sorted((tmp_path / "out").rglob("*.jpg"))
-    assert f"{len(made)} images made, 0 were there" in capsys.readouterr().out and 60 < len(made) < 90
+    assert f"{len(made)} images made, 0 already existed" in capsys.readouterr().out and 60 < len(made) < 90
     source = waterbirds.Config(dir=str(tmp_path / "out"), conflicting_percent=20, **SMALL).open()
     assert [sum(counts(split)) for split in splits(source)] == [24, 6, 30]
     # of 8 or so water birds and 16 land birds, a fifth of each class, and half of the test set's 20 and 10
@@ -402,21 +402,21 @@ def test_synthesis_makes_each_image_once_and_goes_on(tmp_path, capsys):
     made[3].unlink()
     assert synthesise(tmp_path) == 0
     assert [path for path in made if path.stat().st_mtime_ns != before[path]] == [made[3]]
-    assert synthesise(tmp_path, "--seed", "1") == 2 and "was written with another seed" in capsys.readouterr().err
+    assert synthesise(tmp_path, "--seed", "1") == 2 and "was written with another --seed" in capsys.readouterr().err
 
 
 def test_synthesis_says_what_it_lacks(tmp_path, capsys):
     write_cub(tmp_path, 12)
     (tmp_path / "CUB" / "segmentations" / "009.Brewer_Blackbird" / "001.png").unlink()
-    assert synthesise(tmp_path) == 2 and "009.Brewer_Blackbird/001.jpg cannot be made of" in capsys.readouterr().err
+    assert synthesise(tmp_path) == 2 and "009.Brewer_Blackbird/001.jpg cannot be made from" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("*.csv"))
     for path in (tmp_path / "places" / "o" / "ocean").glob("*"):
         path.unlink()
     for path in sorted((tmp_path / "places" / "l" / "lake" / "natural").glob("*"))[1:]:
         path.unlink()
-    assert synthesise(tmp_path) == 2 and "hold 1 images (*.jpg), and" in capsys.readouterr().err
+    assert synthesise(tmp_path) == 2 and "have 1 images (*.jpg), but" in capsys.readouterr().err
     (tmp_path / "CUB" / "images.txt").unlink()
-    assert synthesise(tmp_path) == 2 and "images.txt is missing: --cub names" in capsys.readouterr().err
+    assert synthesise(tmp_path) == 2 and "images.txt is missing: --cub must name" in capsys.readouterr().err
 
 
 def test_synthesis_has_the_papers_counts():
@@ -461,7 +461,7 @@ def write_original_bar(root: pathlib.Path) -> pathlib.Path:
 
 def test_bar_from_the_original_has_the_papers_counts(tmp_path, capsys):
     root = write_original_bar(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no images under .*train/align.*debias_sets\.py bar .* makes the table"):
+    with pytest.raises(FileNotFoundError, match=r"no images under .*train/align.*debias_sets\.py bar .* writes the table"):
         bar.Config(dir=str(root), **SMALL).open()
     assert debias_sets.main(["bar", str(root)]) == 0
     assert "train 1,493 aligned + 13 conflicting, val 168 aligned + 6 conflicting, test 280 aligned + 280" in capsys.readouterr().out
@@ -484,11 +484,11 @@ def test_bar_from_the_original_has_the_papers_counts(tmp_path, capsys):
     image(root / "train" / "polevaulting_1.jpg", 0)
     (root / "metadata_1pct.csv").unlink()
     assert debias_sets.main(["bar", str(root)]) == 2
-    assert "polevaulting_1.jpg: names are <class>_<number>, the class one of climbing" in capsys.readouterr().err
+    assert "polevaulting_1.jpg: the name must be <class>_<number>, with a class of climbing" in capsys.readouterr().err
     (root / "train" / "polevaulting_1.jpg").unlink()
     (root / "test" / "racing_1.jpg").unlink()
-    assert debias_sets.main(["bar", str(root)]) == 2 and "test has 653 images, and 654 are needed" in capsys.readouterr().err
-    assert debias_sets.main(["bar", str(root / "train")]) == 2 and "expected is the original BAR" in capsys.readouterr().err
+    assert debias_sets.main(["bar", str(root)]) == 2 and "test has 653 images, but 654 are needed" in capsys.readouterr().err
+    assert debias_sets.main(["bar", str(root / "train")]) == 2 and "name the folder of the original BAR" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("valid", ["valid", "val"])
@@ -522,7 +522,7 @@ def test_a_method_that_reads_the_bias_is_refused_where_there_is_none(tmp_path):
         tiny.program(tiny.train_config("end"), source)
 
 
-def test_few_conflicting_validation_images_are_told():
+def test_few_conflicting_validation_images_are_reported():
     def said(label, bias):
         split = Split(np.zeros((len(label), 2, 2, 3), np.uint8), np.int32(label), np.int32(bias), np.arange(len(label)).astype(str))
         return log.few_conflicting(split, ("land", "water"))
@@ -572,10 +572,10 @@ def test_bffhq_drawn_from_the_archive(tmp_path, monkeypatch, capsys):
     assert conflicts[0] < conflicts[1] < conflicts[2]
     before = biased_images.table_path(tmp_path, 5).read_bytes()
     assert debias_sets.main(["bffhq", str(tmp_path), "--train", "360", "--percents", "5", "--seed", "3"]) == 2
-    assert "is there, drawn in another way" in capsys.readouterr().err and biased_images.table_path(tmp_path, 5).read_bytes() == before
+    assert "already exists with other content" in capsys.readouterr().err and biased_images.table_path(tmp_path, 5).read_bytes() == before
     assert debias_sets.main(["bffhq", str(tmp_path)]) == 2
-    assert "images of label 0 and bias 0, and 0.5 % conflicting in 18000 needs" in capsys.readouterr().err
-    assert debias_sets.main(["bffhq", str(tmp_path / "5pct")]) == 2 and "holds no images in folders" in capsys.readouterr().err
+    assert "images of label 0 and bias 0, but 0.5 % conflicting in 18000 needs" in capsys.readouterr().err
+    assert debias_sets.main(["bffhq", str(tmp_path / "5pct")]) == 2 and "contains no images in folders" in capsys.readouterr().err
 
 
 def test_bffhq_counts_are_those_of_table_8():
@@ -588,7 +588,7 @@ def test_bffhq_counts_are_those_of_table_8():
 def test_an_unknown_ratio_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         debias_sets.main(["bar", str(tmp_path), "--percents", "0.5"])
-    assert "--percents 0.5: bar has 1, 5, 20" in capsys.readouterr().err
+    assert "--percents 0.5: bar allows 1, 5, 20" in capsys.readouterr().err
 
 
 # Corrupted CIFAR-10: files
@@ -650,14 +650,14 @@ class Evil:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("data_batch_2", pickle.dumps(Evil()), "damaged .it asks for builtins.print, and only arrays are allowed"),
-        ("data_batch_2", b"<html>404</html>", "data_batch_2 is no file of CIFAR-10's python version"),
+        ("data_batch_2", pickle.dumps(Evil()), "damaged .it asks for builtins.print, but only arrays are allowed"),
+        ("data_batch_2", b"<html>404</html>", "data_batch_2 is not a file of CIFAR-10's python version"),
         ("data_batch_2", b"\x80\x02}r\xfe\xff\xff\xff.", "it asks for memory for 4,294,967,294 values"),
-        ("data_batch_2", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)}), "is no file of CIFAR-10's python version"),
+        ("data_batch_2", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8)}), "is not a file of CIFAR-10's python version"),
         ("data_batch_2", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}), r"holds uint8 \[2, 3072\] and 1 labels"),
         ("data_batch_2", pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}), "not images of CIFAR-10"),
-        ("data_batch_3", None, "has test_batch and lacks data_batch_3: unpack CIFAR-10 again"),
-        ("test_batch", None, "holds neither cifar-10-batches-py nor cifar-10-batches-bin"),
+        ("data_batch_3", None, "has test_batch but lacks data_batch_3: unpack CIFAR-10 again"),
+        ("test_batch", None, "contains neither cifar-10-batches-py nor cifar-10-batches-bin"),
     ],
 )
 def test_damaged_cifar_files_are_refused_and_nothing_is_run(tmp_path, capsys, name, content, message):
@@ -671,7 +671,7 @@ def test_damaged_cifar_files_are_refused_and_nothing_is_run(tmp_path, capsys, na
 def test_a_binary_file_that_was_cut_is_refused(tmp_path):
     path = write_cifar(tmp_path, "binary", fake_cifar(5)) / "test_batch.bin"
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(ValueError, match=r"test_batch\.bin has \d+ bytes, no multiple of the 3073"):
+    with pytest.raises(ValueError, match=r"test_batch\.bin has \d+ bytes, not a multiple of the 3073"):
         corrupted_cifar10.read_cifar(tmp_path)
 
 
@@ -700,7 +700,7 @@ def test_lff_arrays_are_read_and_a_tenth_is_held_out(tmp_path, inside):
         np.testing.assert_array_equal(split.label, row % 10)
         assert split.label.dtype == split.bias.dtype == np.int32
     assert np.bincount(val.label, minlength=10).tolist() == [4] * 10
-    with pytest.raises(FileNotFoundError, match=r"is missing: expected is LfF's folder CorruptedCIFAR10-Type1-Skewed0\.02-Severity4"):
+    with pytest.raises(FileNotFoundError, match=r"is missing: LfF's folder CorruptedCIFAR10-Type1-Skewed0\.02-Severity4"):
         corrupted_cifar10.Config(dir=str(tmp_path), layout="lff", type=1, conflicting_percent=2).open()
     np.save(folder / "valid" / "images.npy", np.zeros((4, 32, 32), np.uint8))
     with pytest.raises(ValueError, match=r"valid: images.npy is uint8 \[4, 32, 32\] and attrs.npy \[100, 2\], not uint8"):
@@ -714,7 +714,7 @@ def test_lff_arrays_are_read_and_a_tenth_is_held_out(tmp_path, inside):
         whole.replace(b"(4, 32, 32)", b"(999999999,)"),
     ):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{path} is damaged \(.+\): make it again"):
+        with pytest.raises(ValueError, match=rf"{path} is damaged \(.+\): generate it again"):
             cfg.open()
 
 
@@ -733,8 +733,8 @@ def test_the_archive_has_nested_validation_folders(tmp_path):
         ({"type": 2}, "data.type = 2: must be one of 0, 1"),
         ({"seed": -1}, "data.seed = -1"),
         ({"conflicting_percent": 10}, "data.conflicting_percent = 10 is not one of 0.5, 1, 2, 5, 20"),
-        ({"type": 1, "frost": "x"}, "data.frost = 'x' does nothing with layout = 'cifar' and type = 1"),
-        ({"frost": "nowhere"}, "nowhere holds no images of frost: name the folder"),
+        ({"type": 1, "frost": "x"}, "data.frost = 'x' has no effect with layout = 'cifar' and type = 1"),
+        ({"frost": "nowhere"}, "nowhere has no frost images: name the folder"),
     ],
 )
 def test_cifar_settings_that_cannot_be_are_refused(tmp_path, monkeypatch, change, message):
@@ -809,7 +809,7 @@ def spoil(function, image, seed: int = 0) -> np.ndarray:
     return corruptions.corrupt(function, image, np.random.default_rng(seed))
 
 
-ALL = [function for functions in corruptions.TYPES.values() for function in functions]
+ALL = [function for functions in corrupted_cifar10.TYPES.values() for function in functions]
 
 
 @pytest.mark.parametrize("function", ALL, ids=lambda function: function.__name__)
@@ -920,7 +920,7 @@ def test_elastic_is_opencvs_warp_and_scipys_map(photographs):
 
 
 def test_plasma_is_the_diamond_square_rule_point_by_point():
-    found = corruptions.plasma(2, 1.75, np.random.default_rng(0))[0]
+    found = weather.plasma(2, 1.75, np.random.default_rng(0))[0]
     rng, height, noise = np.random.default_rng(0), np.zeros((32, 32)), 1.0
     for step in (32, 16, 8, 4, 2):
         half, count = step // 2, 32 // step
@@ -938,12 +938,12 @@ def test_plasma_is_the_diamond_square_rule_point_by_point():
 
 
 def test_fog_has_no_seams_and_brightens_nothing_beyond_the_brightest(photographs):
-    maps = corruptions.plasma(50, 1.75, np.random.default_rng(0))
+    maps = weather.plasma(50, 1.75, np.random.default_rng(0))
     assert maps.shape == (50, 32, 32) and (maps.min((1, 2)) == 0).all() and (maps.max((1, 2)) == 1).all()
     steps = [np.abs(maps - np.roll(maps, 1, axis)).mean() for axis in (1, 2)]
     border = [np.abs(np.take(maps, 0, axis) - np.take(maps, -1, axis)).mean() for axis in (1, 2)]
     np.testing.assert_allclose(border, steps, rtol=0.3)  # no seam
-    foggy = corruptions.fog(photographs / 255, np.random.default_rng(0))
+    foggy = weather.fog(photographs / 255, np.random.default_rng(0))
     assert foggy.max() <= photographs.max() / 255 + 1e-12 and foggy.std() < (photographs / 255).std()
 
 
@@ -953,7 +953,7 @@ def test_contrast_mud_pixels_and_jpeg(photographs):
     np.testing.assert_allclose(low.mean((1, 2)), image.mean((1, 2)))
     np.testing.assert_allclose(low.std((1, 2)), 0.15 * image.std((1, 2)))
     draws = np.random.default_rng(0).normal(0.65, 0.1, image.shape[:3])
-    for found, one, liquid in zip(corruptions.spatter(image, np.random.default_rng(0)), image, draws, strict=True):
+    for found, one, liquid in zip(weather.spatter(image, np.random.default_rng(0)), image, draws, strict=True):
         mud = ndimage.gaussian_filter(np.float64(ndimage.gaussian_filter(liquid, 0.5, mode="nearest") > 0.68), 0.6, mode="nearest")
         mud = np.where(mud < 0.8, 0, mud)[..., None]
         assert 0.005 < (mud > 0).mean() < 0.3
@@ -967,7 +967,7 @@ def test_contrast_mud_pixels_and_jpeg(photographs):
 
 
 def test_snow_falls_on_dark_and_bright(photographs):
-    black = corruptions.snow(np.zeros((20, 32, 32, 3)), np.random.default_rng(0))
+    black = weather.snow(np.zeros((20, 32, 32, 3)), np.random.default_rng(0))
     assert black.min() == pytest.approx(0.2 * 0.5) and 0.15 < black.mean() < 0.6  # 0.2 of 1.5 grey + 0.5, and the flakes
     flakes = black[..., 0] - 0.1
     np.testing.assert_allclose(flakes, flakes[:, ::-1, ::-1], atol=1e-12)  # two layers, one upside down
@@ -976,15 +976,15 @@ def test_snow_falls_on_dark_and_bright(photographs):
 def test_frost_takes_its_textures_from_a_folder(tmp_path):
     for i in range(6):
         Image.new("RGB", (200, 170), (40 * i, 0, 200)).save(tmp_path / f"frost{i + 1}.png")
-    textures = corruptions.read_textures(tmp_path)
+    textures = weather.read_textures(tmp_path)
     assert [(t.shape, t[0, 0, 0]) for t in textures] == [((34, 40, 3), 40 * i) for i in range(5)]  # never the sixth
     (frost, *_) = (f for f in corrupted_cifar10.list_corruptions(0, str(tmp_path)) if getattr(f, "func", None))
     spoilt = spoil(frost, np.full((100, 32, 32, 3), 100, np.uint8))
     assert set(np.unique(spoilt[..., 0])) == {int(75 + 18 * i + 1e-9) for i in range(5)} and (spoilt[..., 2] == 165).all()
     gradient = np.broadcast_to(np.arange(40, dtype=np.uint8), (34, 40))
     layer = np.stack([gradient, gradient, np.broadcast_to(np.arange(34, dtype=np.uint8)[:, None], (34, 40))], -1)
-    cut = corruptions.frost(np.zeros((50, 32, 32, 3)), np.random.default_rng(0), (layer,)) / 0.45 * 255
+    cut = weather.frost(np.zeros((50, 32, 32, 3)), np.random.default_rng(0), (layer,)) / 0.45 * 255
     assert len(np.unique(cut[:, 0, 0, 0].round())) > 4 and (np.diff(cut[..., 0], axis=2).round(6) == 1).all()
     Image.new("RGB", (150, 170)).save(tmp_path / "frost0.png")
     with pytest.raises(ValueError, match=r"frost0\.png has sides of \(34, 30\) px at a fifth"):
-        corruptions.read_textures(tmp_path)
+        weather.read_textures(tmp_path)

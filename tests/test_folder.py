@@ -113,7 +113,7 @@ def test_the_log_has_a_data_card(trained):
         "  all        18       2       6       2\n"
     ) in trained
     assert "bias vote: grass for cow (90 % of its training images, 10 % of camel); sand for camel (90 %" in trained
-    assert "val: 2 images are held out, of each label and bias alike (data.val_share = 0.1 of 20 training images" in trained
+    assert "val: 2 images are held out, stratified by label and bias (data.val_share = 0.1 of 20 training images" in trained
     assert "evaluation sets: val (val, 2), test (test, 6), night (ood, 2)" in trained
 
 
@@ -149,7 +149,7 @@ def test_without_other_sets_the_run_prints_its_validation_scores(home, monkeypat
     ("words", "message"),
     [
         ((), "data.train is empty: name the folder of your training images, which has one sub-folder per class: python -m jaxbed.main"),
-        (("--config.data.train=nowhere",), "data.train = nowhere is no folder here ("),
+        (("--config.data.train=nowhere",), "data.train = nowhere is not a folder (working directory "),
         (("--config.data.train=photos/train", "--config.data.val_share=1"), "data.val_share = 1.0: must be a number, above 0 and below 1"),
         (("--config.data.train=photos/train", "--config.batch_size=64"), "batch_size = 64 is larger than the training set of folder (18"),
     ],
@@ -175,9 +175,9 @@ def test_methods_that_need_the_bias_say_so_before_training(home, monkeypatch, tm
     (tmp_path / "own.csv").write_text("\n".join([lines[0], *map(",".join, rows)]))
     words = (f"--config.data.train={home / 'photos'}", "--config.data.table=own.csv", "--config.data.val_share=0.05", "--workdir=run")
     assert jaxbed("--config=own.py", *words) == 2
-    counted = f"the training images, and folder lacks it for {unknown} of {18 if not bias else 17}: "
-    cure = "take a method" if method == "end" else "set --config.method.groups=classes, take a method"
-    assert f"{method} needs the bias of {counted}{cure} that does not read it, or give it" in capsys.readouterr().err
+    counted = f"the training images, but folder lacks it for {unknown} of {18 if not bias else 17}: "
+    cure = "use a method" if method == "end" else "set --config.method.groups=classes, use a method"
+    assert f"{method} needs the bias of {counted}{cure} that does not read it, or provide it" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -224,7 +224,9 @@ def test_large_sets_are_streamed_and_what_is_held_out_may_fit(root):
     assert isinstance(source.train.image, Images) and isinstance(source.sets["val"].split.image, np.ndarray)
     assert list(source.train.name) == list(resident.train.name)
     np.testing.assert_array_equal(source.train.image.take(np.arange(3))[0], resident.train.image[:3])
-    assert any("the training set is streamed (data.resident_gib): images that are in another set too" in note for note in source.notes)
+    assert any(
+        "the training set is streamed (data.resident_gib), so duplicates of its images in other sets" in note for note in source.notes
+    )
 
 
 @pytest.mark.parametrize("resident_gib", [0.0, 1.0])
@@ -245,7 +247,7 @@ def test_a_class_without_a_readable_image_is_refused(tmp_path):
         image(tmp_path / "a" / f"{i}.png", i)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "0.png").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="no training image of class 'b' is there and can be read"):
+    with pytest.raises(ValueError, match="no training image of class 'b' can be read"):
         opened(train=tmp_path, corrupt="skip")
 
 
@@ -254,34 +256,40 @@ def test_training_images_among_the_others_are_reported(root, tmp_path):
     shutil.copy(root / "train" / "cow" / "4.png", tmp_path / "test" / "cow" / "same.png")
     source = opened(train=root / "train", val=root / "test", test=tmp_path / "test")
     assert any(
-        note == "test: 1 of 7 images are training images too (cow/same.png = cow/4.png): its scores are too good; remove them"
+        note == "test: 1 of 7 images are also training images (cow/same.png = cow/4.png): its scores are too high; remove them"
         for note in source.notes
     )
-    assert not any("too good" in note for note in opened(train=root / "train", test=root / "test").notes)
+    assert not any("too high" in note for note in opened(train=root / "train", test=root / "test").notes)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"train": "."}, r"data\.train = .* has the sub-folders test, train, which are sets, not classes: name each"),
+        ({"train": "."}, r"data\.train = .* has the sub-folders test, train, which are sets, not classes: give each"),
         (
             {"train": "sets"},
             r"data\.train = .*sets has the sub-folders test, train, which are sets, not classes: .*data\.train=.*sets/train$",
         ),
         ({"train": "train/cow"}, r"data\.train = .*cow has no sub-folders: put the images of each class .* or list them in a table"),
-        ({"test": "train/cow"}, r"data\.test = .*cow lies in data\.train = .*, whose sub-folders are classes: move it out"),
-        ({"test": "train"}, r"data\.test = .*train is also data\.train: its images are trained on"),
+        ({"test": "train/cow"}, r"data\.test = .*cow is inside data\.train = .*, whose sub-folders are classes: move it"),
+        ({"test": "train"}, r"data\.test = .*train is also data\.train: its images are used for training"),
         ({"val": "test", "test": "test"}, r"data\.test = .*test is also data\.val: one set cannot have two purposes"),
-        ({"test": "nowhere"}, r"data\.test = .*nowhere is no folder here \(.*\): name a folder with one sub-folder per class"),
-        ({"ood": "home=~/images"}, r"data\.ood: home = ~/images is no folder here .* per class, with its full path in place of ~$"),
-        ({"test": "night"}, r"data\.test = .*night lacks the class 'camel': it must have those of the training set\. A set with some"),
-        ({"ood": "other=others"}, r"data\.ood: other = .*others has the class 'goat', which the training set lacks: it has camel, cow"),
-        ({"ood": "empty=empty"}, r"data\.ood: empty: .*goat holds no image"),
-        ({"ood": "night"}, r"data\.ood = 'night' must be NAME=DIR, as --config\.data\.ood=sketches=DIR"),
+        (
+            {"test": "nowhere"},
+            r"data\.test = .*nowhere is not a folder \(working directory .*\): name a folder with one sub-folder per class",
+        ),
+        ({"ood": "home=~/images"}, r"data\.ood: home = ~/images is not a folder .* per class, and write its full path instead of ~$"),
+        (
+            {"test": "night"},
+            r"data\.test = .*night lacks the class 'camel', but must have all classes of the training set\. Only an OOD set",
+        ),
+        ({"ood": "other=others"}, r"data\.ood: other = .*others has the class 'goat', which is not in the training set \(camel, cow\)"),
+        ({"ood": "empty=empty"}, r"data\.ood: empty: .*goat contains no image"),
+        ({"ood": "night"}, r"data\.ood = 'night' must be NAME=DIR, as in --config\.data\.ood=sketches=DIR"),
         ({"ood": "val=night"}, r"data\.ood: the name 'val' is that of another set"),
-        ({"ood": "Validation=night"}, r"data\.ood: the name 'Validation' is probably 'val': write it so"),
+        ({"ood": "Validation=night"}, r"data\.ood: the name 'Validation' probably means 'val': write 'val'"),
         ({"ood": "../x=night"}, r"data\.ood: the name '\.\./x' must be train, val, test or the name of an OOD set"),
-        ({"ood": ("night=night", "Night=test")}, r"data\.ood names night and Night: give every set a name of its own"),
+        ({"ood": ("night=night", "Night=test")}, r"data\.ood names night and Night: give each set a different name"),
         ({"train": "single"}, r"data\.val_share = 0\.1 of 2 training images holds out none, since no class has two"),
     ],
 )
@@ -317,7 +325,7 @@ def test_a_table_lists_sets_labels_and_biases(root):
     }
     assert cells(train)[0, 1] == cells(train)[1, 0] == 1  # the only one of its kind
     assert cells(source.sets["test"].split) == {(0, 0): 2, (0, 1): 1, (1, 0): 1, (1, 1): 2}
-    assert any(note.startswith("images in") and "night/cow/0.png" in note and "(2 in all)" in note for note in source.notes)
+    assert any(note.startswith("2 images in") and "night/cow/0.png" in note for note in source.notes)
 
 
 def test_biases_may_be_classes_and_unknown(root, tmp_path):
@@ -340,7 +348,9 @@ def test_bias_values_as_frequent_in_several_classes_vote_for_none(root, tmp_path
     rows = [f"train/{label}/{i}.png,{label},{'grey' if i < 2 else label[:2]}\n" for label in ("cow", "camel") for i in range(8)]
     source = tabled(root, tmp_path, "file,label,bias\n" + "".join(rows), val=str(root / "test"))
     assert cells(source.train) == {(0, 0): 6, (0, -1): 2, (1, 1): 6, (1, -1): 2}
-    assert any("bias values that vote for no class, being as frequent in several or absent in training: grey" in n for n in source.notes)
+    assert any(
+        "bias values that vote for no class, since several have them equally often or training has none: grey" in n for n in source.notes
+    )
 
 
 HEAD, COW, CAMEL = "file,label,bias,split\n", "train/cow/0.png,cow,,train\n", "train/camel/0.png,camel,,train\n"
@@ -351,28 +361,28 @@ HEAD, COW, CAMEL = "file,label,bias,split\n", "train/cow/0.png,cow,,train\n", "t
     [
         (
             "filename,label\n",
-            r"own\.csv has no column file in its header 'filename,label': its columns are file,label and, where known, bias",
+            r"own\.csv has no column file in its header 'filename,label': its columns must be file,label and, if known, bias",
         ),
         ("file,label,label\n", r"own\.csv has column label more than once"),
         ("file,label,bias,bias\n", r"own\.csv has column bias more than once"),
         ("file,label,Bias\n" + COW.replace(",,train", ",x"), r"own\.csv has a column 'Bias': is it 'bias'\? Rename it"),
-        (HEAD, r"own\.csv has no rows: give a row for every image"),
+        (HEAD, r"own\.csv has no rows: add a row for each image"),
         (HEAD + ",cow,,train\n", r"own\.csv, line 2: file is empty"),
         (HEAD + "train/cow/0.png,,,train\n", r"own\.csv, line 2: label is empty"),
         (HEAD + "train/cow/0.png,cow,,\n", r"own\.csv, line 2: split is empty"),
-        (HEAD + COW + "train/cow/1.png,cow,,valid\n", r"own\.csv, line 3: split = 'valid' is probably 'val': write it so"),
+        (HEAD + COW + "train/cow/1.png,cow,,valid\n", r"own\.csv, line 3: split = 'valid' probably means 'val': write 'val'"),
         (HEAD + "train/cow/1.png,cow,,0\n", r"own\.csv, line 2: split = '0' must be train, val, test or the name of an OOD set"),
         (
             HEAD + COW + "train/cow/9999.png,cow,,train\n",
-            r"own\.csv names 1 images that are not in .*, train/cow/9999\.png of line 3 among",
+            r"own\.csv names 1 images that are not in .*, e\.g\. train/cow/9999\.png of line 3",
         ),
         (
             HEAD + "../cow.png,cow,,train\n",
-            r"own\.csv, line 2: file = '\.\./cow\.png' is not in .*: files are given relative to data\.train",
+            r"own\.csv, line 2: file = '\.\./cow\.png' is not in .*: give paths relative to data\.train",
         ),
         (HEAD + COW + CAMEL + "train/./cow/0.png,cow,,test\n", r"own\.csv lists 1 images twice: train/\./cow/0\.png \(lines 2 and 4\)"),
-        (HEAD + COW + "test/cow/0.png,cwo,,test\n", r"own\.csv, line 3: label = 'cwo' is no class of the training set, which has cow"),
-        (HEAD + COW.replace("train\n", "test\n"), r"own\.csv has no row of the training set \(split = train\)"),
+        (HEAD + COW + "test/cow/0.png,cwo,,test\n", r"own\.csv, line 3: label = 'cwo' is not a class of the training set \(cow\)"),
+        (HEAD + COW.replace("train\n", "test\n"), r"own\.csv has no row for the training set \(split = train\)"),
         (HEAD + COW + CAMEL + "test/cow/0.png,cow,,test\n", r"own\.csv, split test lacks the class 'camel'"),
         (
             HEAD + COW.replace(",,", ",camel,") + CAMEL.replace(",,", ",sand,"),
@@ -380,7 +390,7 @@ HEAD, COW, CAMEL = "file,label,bias,split\n", "train/cow/0.png,cow,,train\n", "t
         ),
         (
             HEAD + COW + "test/cow/0.png,cow,,farm\ntest/cow/1.png,cow,,Farm\n",
-            r"own\.csv has the sets farm and Farm: give every set a name",
+            r"own\.csv has the sets farm and Farm: give each set a different name",
         ),
     ],
 )
@@ -390,13 +400,13 @@ def test_tables_that_cannot_be_used_are_refused(root, tmp_path, text, message):
 
 
 def test_tables_and_folders_that_contradict_each_other_are_refused(root, tmp_path):
-    with pytest.raises(ValueError, match=r"data\.test = .*night: .*table\.csv lists images of a set test too: name it in one of the two"):
+    with pytest.raises(ValueError, match=r"data\.test = .*night: .*table\.csv also lists images of the set test: name it only once"):
         opened(train=root, table=root / "table.csv", test=root / "night")
-    with pytest.raises(ValueError, match=r"data\.ood: Farm = .*night: .*own\.csv lists images of a set farm too"):
+    with pytest.raises(ValueError, match=r"data\.ood: Farm = .*night: .*own\.csv also lists images of the set farm"):
         tabled(root, tmp_path, HEAD + COW + CAMEL + "test/cow/0.png,cow,,farm\n", ood=(f"Farm={root / 'night'}",))
-    with pytest.raises(FileNotFoundError, match=r"data\.table = '.*nowhere\.csv' is no file: name a CSV file"):
+    with pytest.raises(FileNotFoundError, match=r"data\.table = '.*nowhere\.csv' is not a file: name a CSV file"):
         opened(train=root, table=tmp_path / "nowhere.csv")
-    with pytest.raises(FileNotFoundError, match=r"data\.train = .*nowhere is no folder here"):
+    with pytest.raises(FileNotFoundError, match=r"data\.train = .*nowhere is not a folder"):
         opened(train=tmp_path / "nowhere", table=root / "table.csv")
 
 
@@ -415,13 +425,13 @@ def test_a_table_may_list_links(root, tmp_path):
 def test_classes_that_differ_only_in_spelling_are_reported(root, tmp_path):
     rows = "".join(f"train/{own}/{i}.png,{label}\n" for own, label in (("cow", "a"), ("camel", "A")) for i in range(4))
     source = tabled(root, tmp_path, "file,label\n" + rows)
-    assert source.class_names == ("A", "a") and "the classes 'A' and 'a' differ only in their spelling: are they one?" in source.notes
+    assert source.class_names == ("A", "a") and "the classes 'A' and 'a' differ only in spelling: are they the same class?" in source.notes
 
 
 def test_columns_that_are_not_used_are_reported(root, tmp_path):
     rows = "".join(f"{i},train/{label}/{i}.png,{label}\n" for label in ("cow", "camel") for i in range(4))
     source = tabled(root, tmp_path, "id,file,label\n" + rows)
-    assert any(note.endswith("own.csv: columns that are not used: id") for note in source.notes)
+    assert any(note.endswith("own.csv: ignored columns: id") for note in source.notes)
 
 
 # Records

@@ -134,7 +134,7 @@ def test_methods_that_read_the_bias_refuse_images_that_have_none(config):
     """They would be ERM under another name."""
     opened = tiny.DATA.open()
     blind = dataclasses.replace(opened, train=opened.train._replace(bias=np.full_like(opened.train.bias, -1)))
-    with pytest.raises(ValueError, match="needs the bias of the training images, and shapes lacks it for 64 of 64"):
+    with pytest.raises(ValueError, match="needs the bias of the training images, but shapes lacks it for 64 of 64"):
         tiny.program(dataclasses.replace(tiny.mlp_config(), method=config), blind)
 
 

@@ -68,7 +68,7 @@ def test_a_share_that_leaves_nothing_is_refused(share):
 
 
 def test_single_images_of_their_kind_cannot_be_divided():
-    with pytest.raises(ValueError, match=r"a share of 0\.5 of the 16 validation images of shapes leaves none to train on, or"):
+    with pytest.raises(ValueError, match=r"data.share = 0\.5 of the 16 validation images of shapes leaves none for training or"):
         held_out.Config(dataclasses.replace(WHOLE, val_images=16)).open()
 
 

@@ -53,7 +53,7 @@ def opened(root, **options):
 def test_training_and_held_out_images_are_apart_and_labelled(root):
     source = opened(root)
     val = source.sets["val"]
-    assert set(source.sets) == {"val"} and val.role == "val" and source.parts == ()
+    assert set(source.sets) == {"val"} and val.role == "val" and source.components == ()
     assert source.train.image.shape == (900, 10, 10, 3) and val.split.image.shape == (100, 8, 8, 3)
     for split in (source.train, val.split):
         np.testing.assert_array_equal(class_of(split.image), split.label)
@@ -88,15 +88,15 @@ def test_imagenet_val_is_a_test_set_and_selects_only_where_asked_to(root):
     assert apart.sets["imagenet"].role == "test" and len(apart.sets["val"].split.label) == 100
     same = opened(root, val=str(root / "val"), val_from_train=0)
     np.testing.assert_array_equal(same.sets["val"].split.image, same.sets["imagenet"].split.image)
-    with pytest.raises(ValueError, match=r"val_from_train = 0 selects epochs on ImageNet-val: name it, --config\.data\.val"):
+    with pytest.raises(ValueError, match=r"val_from_train = 0 selects epochs on ImageNet-val: name it with --config\.data\.val"):
         opened(root, val_from_train=0)
 
 
 def test_mixtures_have_names_and_shares(root):
     source = opened(root, more=(str(root / "train"),), shares=(0.5, 0.5))
-    assert [part.size for part in source.parts] == [900, 900] and len(source.train.label) == 1800
+    assert [part.size for part in source.components] == [900, 900] and len(source.train.label) == 1800
     np.testing.assert_array_equal(class_of(source.train.image), source.train.label)
-    assert opened(root, more=(str(root / "train"),)).parts == ()
+    assert opened(root, more=(str(root / "train"),)).components == ()
 
 
 @pytest.mark.parametrize("ending", [".png", ".bmp"])
@@ -130,7 +130,7 @@ def test_unreadable_training_images_are_an_error_or_left_out(root, tmp_path):
 
 
 @pytest.mark.parametrize("resident_gib", [0.0, 1.0])
-def test_unreadable_held_out_images_are_left_out_and_told(tmp_path, resident_gib, capsys):
+def test_unreadable_held_out_images_are_left_out_and_reported(tmp_path, resident_gib, capsys):
     for number in range(8):
         image(tmp_path / "n0" / f"{number}.png", (0, 0, 0))
         (tmp_path / "n0" / f"damaged{number}.png").write_bytes(b"nothing")
@@ -140,8 +140,8 @@ def test_unreadable_held_out_images_are_left_out_and_told(tmp_path, resident_gib
     lost = source.facts["unreadable"]
     assert len(lost) >= 12 - len(names)
     Log(tmp_path).data(members.one(None, source))
-    told = f"images that cannot be read and are left out: {', '.join(lost[:3])} and {len(lost) - 3} others, which log.jsonl names"
-    assert told in capsys.readouterr().out
+    reported = f"images that cannot be read and are left out: {', '.join(lost[:3])} and {len(lost) - 3} others, which log.jsonl names"
+    assert reported in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_unreadable_held_out_images_are_left_out_and_told(tmp_path, resident_gib
     [
         ({"train": ""}, "data.train is empty"),
         ({"val_from_train": 1000}, "data.val_from_train = 1000: .* has 1000 images"),
-        ({"shares": (1.0,), "more": ("more",)}, "2 training sets need as many shares"),
+        ({"shares": (1.0,), "more": ("more",)}, "2 training sets need one share each"),
         ({"shares": (1.0, 0.0), "more": ("more",)}, "each a number, above 0"),
-        ({"shares": (1.0,), "corrupt": "skip"}, "a image of another part could take a place"),
-        ({"more": ("edge",)}, "edge has other classes than it must: lacks n01440764 and has airplane"),
-        ({"edge": "a"}, "data.edge: .*a has other classes than it must: lacks airplane"),
-        ({"imagenet_a": "edge"}, "data.imagenet_a: .*edge has 16 classes and imagenet_a has 200"),
+        ({"shares": (1.0,), "corrupt": "skip"}, "an image of another set could replace"),
+        ({"more": ("edge",)}, "edge has the wrong classes: it lacks n01440764 and has airplane"),
+        ({"edge": "a"}, "data.edge: .*a has the wrong classes: it lacks airplane"),
+        ({"imagenet_a": "edge"}, "data.imagenet_a: .*edge has 16 classes, but imagenet_a has 200"),
         ({"imagenet_a": "r"}, "data.imagenet_a: .*r does not have the classes of imagenet_a: it lacks n01558993 and has n01443537"),
         ({"imagenet_r": "a", "train": "none"}, "data.imagenet_r: .*a does not have the classes of imagenet_r"),
         ({"imagenet_r": "val"}, "data.imagenet_r: .*val has images of class n01440764, which imagenet_r does not have"),
@@ -168,8 +168,8 @@ def test_unreadable_held_out_images_are_left_out_and_told(tmp_path, resident_gib
         ({"resident_gib": float("nan")}, "data.resident_gib = nan: must be a number, 0 or more"),
         ({"more": ("",)}, "data.more = .*: each must name a folder"),
         ({"shares": (float("nan"),)}, "data.shares = .*each a number, above 0"),
-        ({"train": "a", "edge": "edge"}, "edge: needs a network of the 1000 ImageNet classes, and .*a has 200"),
-        ({"cue_conflict": "edge"}, r"cue-conflict image airplane/airplane1\.png: names are"),
+        ({"train": "a", "edge": "edge"}, "edge: needs a network for the 1000 ImageNet classes, but .*a has 200"),
+        ({"cue_conflict": "edge"}, r"cue-conflict image airplane/airplane1\.png: the name must be"),
     ],
 )
 def test_what_cannot_be_used_is_an_error(root, options, message):
@@ -231,9 +231,9 @@ def test_labels_are_imagenets_whatever_the_names_of_folders(root, renamed):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (NAMES["in words"], r"has classes such as 'class 0', and nothing says which .*--config\.data\.class_index=FILE"),
-        (lambda i: str(2 * i), r"has the classes 0 to 1998, and ImageNet is numbered from 0 or 1 without gaps"),
-        (lambda i: f"n{i:08d}", r"has n00000000 \(\d+ such\), which is not among the 1000 classes"),
+        (NAMES["in words"], r"has classes such as 'class 0', whose ImageNet classes are unknown.*--config\.data\.class_index=FILE"),
+        (lambda i: str(2 * i), r"has the classes 0 to 1998, but ImageNet is numbered from 0 or 1 without gaps"),
+        (lambda i: f"n{i:08d}", r"has n00000000 \(\d+ unknown\), which is not one of the 1000 classes"),
     ],
 )
 def test_classes_in_an_unknown_order_are_refused(root, tmp_path, name, message):
@@ -246,7 +246,9 @@ def test_classes_in_an_unknown_order_are_refused(root, tmp_path, name, message):
 def test_numbers_taken_for_classes_are_reported(root, tmp_path, capsys):
     place = rename(root, tmp_path / "renamed", str)
     opened(root, val=place)
-    assert f"data.val: {place}: classes 0 to 999 are taken as those of ImageNet in the order of sorted wnids" in capsys.readouterr().err
+    assert (
+        f"data.val: {place}: classes 0 to 999 are assumed to be those of ImageNet in the order of sorted wnids" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("name", "members"), [("imagenet_a", decision_rules.IMAGENET_A), ("imagenet_r", decision_rules.IMAGENET_R)])
@@ -266,7 +268,7 @@ def test_sets_of_200_classes_may_be_numbered(tmp_path, name, members):
         ("folder,class\na,n00000000\n", "line 2: class 'n00000000' is neither a wnid of ImageNet-1k nor a number from 0 to 999"),
         ("folder,class\na,1000\n", "line 2: class '1000' is neither"),
         ("folder,class\na,1\na,2\n", "line 3: folder 'a' is listed with two classes"),
-        (None, r"class_index = .*index\.csv is no file"),
+        (None, r"class_index = .*index\.csv is not a file"),
     ],
 )
 def test_lists_of_classes_that_cannot_be_used_are_an_error(tmp_path, text, message):

@@ -157,7 +157,7 @@ def test_posed_shapes_stay_in_the_image():
 
 
 @pytest.mark.parametrize("side_px", [32, 64])
-def test_textures_are_told_apart_by_their_spectra(side_px):
+def test_textures_differ_in_their_spectra(side_px):
     # Nearest centroid on the smoothed power spectrum, which phase does not touch: chance is 1/16.
     def measure(rng):
         texture = np.repeat(np.arange(16), 24)

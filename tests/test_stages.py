@@ -14,7 +14,7 @@ import tiny
 from jaxbed import cli, config, stages
 from jaxbed.data import shapes, stream
 from jaxbed.data import source as sources
-from jaxbed.data.source import Part, Weighted
+from jaxbed.data.source import Component, Weighted
 from jaxbed.evaluation import evaluate
 from jaxbed.method import Method, Sampling, State
 from jaxbed.methods import biasensemble, dfr, erm, infodrop, jtt, softcon
@@ -529,6 +529,6 @@ def test_draws_that_leave_the_batch_or_meet_fixed_shares_are_refused():
     cfg, sampling = tiny_run(erm.Config()), Sampling(lambda label, bias, tables: np.ones(48), 17)
     with pytest.raises(ValueError, match="batch_size = 16: X draws 17 images of every batch by weight"):
         program.weigh(cfg, sampling, members.open_all(cfg), {}, 2)
-    shares = dataclasses.replace(cfg.data.open(), parts=(Part(24, 1), Part(24, 1)))
+    shares = dataclasses.replace(cfg.data.open(), components=(Component(24, 1), Component(24, 1)))
     with pytest.raises(ValueError, match="X draws images by weight, and shares of shapes would have no effect"):
         program.weigh(cfg, sampling._replace(draws=0), members.one(cfg, shares), {}, 2)

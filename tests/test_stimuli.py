@@ -82,7 +82,7 @@ def test_real_stimuli_are_the_published_trees(shared_data, tmp_path, name):
     (folder / "knife" / "knife3.png").unlink()
     (folder / "oven" / "oven1.png").write_bytes(b"nothing")
     missing, unreadable = stimuli.faults(name, folder)
-    assert missing == "knife: 9 images and not 10 (knife/knife3.png missing)"
+    assert missing == "knife: 9 images instead of 10 (knife/knife3.png missing)"
     assert unreadable.startswith("oven/oven1.png cannot be read")
     shutil.copyfile(folder / "knife" / "knife2.png", folder / "knife" / "knife3.png")
     shutil.copyfile(folder / "oven" / "oven2.png", folder / "oven" / "oven1.png")
@@ -125,11 +125,11 @@ def test_sketch_is_known_by_names_and_counts_and_then_by_its_record(tmp_path, ca
     found = imagenet.image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN)  # as imagenet reads it
     assert len(found.labels) == 800 and set(found.labels) == set(range(16))
     next(folder.iterdir()).write_bytes(png(99))
-    assert run(tmp_path / "target", "--sets", "sketch") == 2 and "a image has changed" in capsys.readouterr().err
+    assert run(tmp_path / "target", "--sets", "sketch") == 2 and "an image has changed" in capsys.readouterr().err
     lacking = dict(list(SKETCH.items())[1:])
     shutil.rmtree(tmp_path / "target")
     assert local(tmp_path, lacking, name="sketch") == 2
-    assert "airplane: 49 images and not 50" in capsys.readouterr().err
+    assert "airplane: 49 images instead of 50" in capsys.readouterr().err
 
 
 def test_other_content_needs_the_archives_digest(known, tmp_path, capsys):
@@ -139,7 +139,7 @@ def test_other_content_needs_the_archives_digest(known, tmp_path, capsys):
     assert "(other images in truck)" in message and not (tmp_path / "target" / "edge").exists()
     digest = message.partition("--sha256 ")[2].split()[0]
     source = ("--sets", "edge", "--from", tmp_path / "archives", "--sha256")
-    assert run(tmp_path / "target", *source, "edge=00") == 2 and "--sha256 says 00" in capsys.readouterr().err
+    assert run(tmp_path / "target", *source, "edge=00") == 2 and "--sha256 is 00" in capsys.readouterr().err
     assert run(tmp_path / "target", *source, digest) == 0
     assert run(tmp_path / "target", *source[:4]) == 0  # the record vouches for it from now on
 
@@ -159,15 +159,15 @@ def large(name, size):
 @pytest.mark.parametrize(
     ("member", "reason"),
     [
-        (large("../escaped.png", 1), "leaves the folder"),
-        (large("edge/../../escaped.png", 1), "leaves the folder"),
-        (large("/escaped.png", 1), "leaves the folder"),
-        (link("edge/link.png", tarfile.SYMTYPE), "is neither file nor folder"),
-        (link("edge/link.png", tarfile.LNKTYPE), "is neither file nor folder"),
-        (link("edge/device.png", tarfile.CHRTYPE), "is neither file nor folder"),
-        (link("edge/device.png", tarfile.BLKTYPE), "is neither file nor folder"),
-        (link("edge/pipe.png", tarfile.FIFOTYPE), "is neither file nor folder"),
-        (large("edge/huge.png", stimuli.MAX_FILE + 1), "is beyond"),
+        (large("../escaped.png", 1), "is outside the folder"),
+        (large("edge/../../escaped.png", 1), "is outside the folder"),
+        (large("/escaped.png", 1), "is outside the folder"),
+        (link("edge/link.png", tarfile.SYMTYPE), "is neither a file nor a folder"),
+        (link("edge/link.png", tarfile.LNKTYPE), "is neither a file nor a folder"),
+        (link("edge/device.png", tarfile.CHRTYPE), "is neither a file nor a folder"),
+        (link("edge/device.png", tarfile.BLKTYPE), "is neither a file nor a folder"),
+        (link("edge/pipe.png", tarfile.FIFOTYPE), "is neither a file nor a folder"),
+        (large("edge/huge.png", stimuli.MAX_FILE + 1), "exceeds"),
     ],
 )
 def test_malicious_archives_are_refused(tmp_path, capsys, member, reason):
@@ -182,7 +182,7 @@ def test_malicious_archives_are_refused(tmp_path, capsys, member, reason):
 @pytest.mark.parametrize("limit", ["MAX_TOTAL", "MAX_MEMBERS"])
 def test_archives_too_large_in_all_are_refused(known, tmp_path, capsys, monkeypatch, limit):
     monkeypatch.setattr(stimuli, limit, 100)
-    assert local(tmp_path, EDGE) == 2 and "is beyond" in capsys.readouterr().err
+    assert local(tmp_path, EDGE) == 2 and "exceeds" in capsys.readouterr().err
     assert not list((tmp_path / "target").iterdir())
 
 
@@ -202,10 +202,10 @@ def test_damaged_archives_are_named(known, tmp_path, capsys, damage):
 def test_one_failing_set_does_not_stop_the_others(known, tmp_path, capsys):
     archive(tmp_path / "archives" / "edge.tar.gz", EDGE)
     assert run(tmp_path / "target", "--sets", "silhouette,edge", "--from", tmp_path / "archives") == 2
-    assert "silhouette.tar.gz is missing: fetch https://" in capsys.readouterr().err and (tmp_path / "target" / "edge").is_dir()
+    assert "silhouette.tar.gz is missing: download https://" in capsys.readouterr().err and (tmp_path / "target" / "edge").is_dir()
     with pytest.raises(SystemExit):
         run(tmp_path / "target", "--sets", "edges")
-    assert "'edges' is no set: cue-conflict, edge, silhouette, sketch" in capsys.readouterr().err
+    assert "'edges' is not one of cue-conflict, edge, silhouette, sketch" in capsys.readouterr().err
 
 
 # Downloads
@@ -264,7 +264,7 @@ def test_a_server_without_ranges_sends_all_again(server, tmp_path):
     assert server.seen == [None, "bytes=1000-"]
 
 
-def test_a_part_of_another_file_is_begun_anew(server, tmp_path):
+def test_a_part_of_another_file_is_discarded(server, tmp_path):
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "edge.tar.gz.part").write_bytes(bytes(len(server.content) + 1))
     assert run(tmp_path / "target", "--sets", "edge") == 0
@@ -275,7 +275,7 @@ def test_a_download_that_fails_says_what_to_do_and_a_later_run_goes_on(server, t
     server.cuts += [700] + [0] * stimuli.ATTEMPTS
     assert run(tmp_path / "target", "--sets", "edge") == 2
     error = capsys.readouterr().err
-    assert "700 bytes are kept, run again to go on, or fetch it by other means" in error and "500" in error
+    assert "700 bytes are kept, rerun to resume, or download it by other means" in error and "500" in error
     assert run(tmp_path / "target", "--sets", "edge") == 0 and server.seen[-1] == "bytes=700-"
     assert run(tmp_path / "target", "--sets", "sketch") == 2
     assert "404" in (error := capsys.readouterr().err) and "--from" in error and len(server.seen) == stimuli.ATTEMPTS + 3

@@ -20,7 +20,7 @@ from PIL import Image, PngImagePlugin
 from jaxbed import parallel
 from jaxbed.data import biased_images, decode, image_files, records, shapes, source, stream
 from jaxbed.data.image_files import Size
-from jaxbed.data.source import Part
+from jaxbed.data.source import Component
 from jaxbed.evaluation import evaluate, pools
 from jaxbed.training import members, train
 from jaxbed.training.log import Log
@@ -183,7 +183,7 @@ def test_a_damaged_header_takes_no_memory(way, monkeypatch):
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
 def test_images_of_32_bits_are_an_error(kind):
-    with pytest.raises(ValueError, match=r"pixels are of 32 bits \(mode [IF]\), .*: store it with 8 or 16"):
+    with pytest.raises(ValueError, match=r"pixels have 32 bits \(mode [IF]\), .*: store it with 8 or 16 bits"):
         decode.square(encoded(Image.fromarray(np.ones((64, 64), kind)), "TIFF"), 56, 64)
 
 
@@ -209,7 +209,7 @@ def test_damaged_images_are_an_error_that_tells_why(way, form):
         except ValueError as error:
             reasons.append(str(error))
     assert len(reasons) > 20 and all(reasons) and not any(" at 0x" in reason for reason in reasons)
-    assert reasons[0] == "its 0 bytes are no image that Pillow knows"
+    assert reasons[0] == "its 0 bytes are not an image that Pillow can read"
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,9 @@ def test_whatever_pillow_raises_is_an_error_that_tells_why(kind, monkeypatch):
 
 
 def test_too_small_images_and_unknown_ways_are_an_error():
-    with pytest.raises(ValueError, match="80 x 100 pixels hold no square of 96"):
+    with pytest.raises(ValueError, match="it has 80 x 100 pixels, too few for a square of 96"):
         decode.square(encoded(photo()), 96, 0)
-    with pytest.raises(ValueError, match="'quick' is no way of decoding: exact, fast"):
+    with pytest.raises(ValueError, match="way = 'quick' is not one of exact, fast"):
         decode.square(encoded(photo()), 56, 64, "quick")
 
 
@@ -259,7 +259,7 @@ def test_an_unreadable_image_is_named():
     with pytest.raises(stream.Unreadable, match=r"image image5 cannot be read \(bad sectors\): .*data.corrupt=skip"):
         numbered(bad={5}).take(np.array([4, 5]))
     strange = dataclasses.replace(numbered(), read=lambda row: np.zeros((2, 2, 3), np.uint8))
-    with pytest.raises(stream.Unreadable, match=r"it is uint8 \[2, 2, 3\], and must be uint8 \[2, 3, 3\]"):
+    with pytest.raises(stream.Unreadable, match=r"it is uint8 \[2, 2, 3\], but must be uint8 \[2, 3, 3\]"):
         strange.take(np.array([0]))
 
 
@@ -338,20 +338,20 @@ def test_ahead_keeps_the_order_and_ends():
 
 
 def test_shares_decide_what_a_batch_holds():
-    parts = (Part(100, 0.5), Part(40, 0.25), Part(30, 0.25))
-    rows = source.order(170, 8, 3, np.array([0, 1]), False, parts)
-    assert rows.shape == (2, source.steps(170, 8, parts), 8) == (2, 15, 8)
+    components = (Component(100, 0.5), Component(40, 0.25), Component(30, 0.25))
+    rows = source.order(170, 8, 3, np.array([0, 1]), False, components)
+    assert rows.shape == (2, source.steps(170, 8, components), 8) == (2, 15, 8)
     for start, stop, count in ((0, 100, 4), (100, 140, 2), (140, 170, 2)):
         assert (((rows >= start) & (rows < stop)).sum(2) == count).all()
     assert all(len(np.unique(rows[s])) == rows[s].size for s in range(2)) and (rows[0] != rows[1]).any()
-    np.testing.assert_array_equal(source.order(170, 8, 3, np.array([1]), False, parts)[0], rows[1])
+    np.testing.assert_array_equal(source.order(170, 8, 3, np.array([1]), False, components)[0], rows[1])
 
 
 def test_shares_that_do_not_divide_a_batch_go_to_the_largest_remainders():
-    assert source.counts(10, (Part(9, 1), Part(9, 1), Part(9, 1))) == [4, 3, 3]
-    assert source.counts(256, (Part(9, 1), Part(9, 2))) == [85, 171]
+    assert source.counts(10, (Component(9, 1), Component(9, 1), Component(9, 1))) == [4, 3, 3]
+    assert source.counts(256, (Component(9, 1), Component(9, 2))) == [85, 171]
     with pytest.raises(ValueError, match=r"batch_size = 2 leaves no image for some of the shares \[8, 1\]"):
-        source.counts(2, (Part(9, 8), Part(9, 1)))
+        source.counts(2, (Component(9, 8), Component(9, 1)))
 
 
 # Records and folders
@@ -383,7 +383,7 @@ def stored(folder, target, form, side_px=0):
 
 
 def test_a_folder_of_classes_is_read_in_order(folder):
-    found = image_files.open_place(str(folder), Size(56, 64))
+    found = image_files.open_location(str(folder), Size(56, 64))
     assert found.classes == ("a", "b", "c") and found.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert found.images.names[0] == "a/a0.jpeg" and found.images.names[-1] == "c/c4.jpeg"
     image = found.images.take(np.array([6]))[0][0]
@@ -393,7 +393,7 @@ def test_a_folder_of_classes_is_read_in_order(folder):
 @pytest.mark.parametrize("form", records.FORMATS)
 def test_records_hold_what_the_folder_holds(folder, tmp_path, form):
     target = stored(folder, tmp_path / form, form, 64 if form == "uint8" else 0)
-    plain, found = (image_files.open_place(str(place), Size(56, 64)) for place in (folder, target))
+    plain, found = (image_files.open_location(str(place), Size(56, 64)) for place in (folder, target))
     assert found.classes == plain.classes and found.stored_px == (64 if form == "uint8" else 0)
     np.testing.assert_array_equal(found.labels, plain.labels)
     np.testing.assert_array_equal(found.images.names, plain.images.names)
@@ -404,7 +404,7 @@ def test_squares_are_not_resized_again(folder, tmp_path):
     target = stored(folder, tmp_path / "squares", "uint8", 64)
     for size in (Size(56, 72), Size(72, 0)):
         with pytest.raises(ValueError, match="holds squares of 64 px"):
-            image_files.open_place(str(target), size)
+            image_files.open_location(str(target), size)
 
 
 def test_unfinished_and_damaged_records_are_an_error(folder, tmp_path):
@@ -416,7 +416,7 @@ def test_unfinished_and_damaged_records_are_an_error(folder, tmp_path):
         records.open_records(target)
     (target / "away").rename(part)
     (target / "manifest.json").write_text(json.dumps({**manifest, "count": 14}))
-    with pytest.raises(ValueError, match="contradicts itself: 15 records, 15 names, a manifest of 14"):
+    with pytest.raises(ValueError, match="is inconsistent: 15 records, 15 names, 14 in the manifest"):
         records.open_records(target)
     (target / "manifest.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"manifest.json is missing: the folder is unfinished"):
@@ -442,9 +442,9 @@ FOREIGN = [
 def test_other_manifests_are_an_error_that_names_them(content, folder):
     (folder / "manifest.json").write_text(content)
     with pytest.raises(
-        ValueError, match=r"manifest.json is no manifest that data_prep wrote \(.+\): .* next to folders of images, move it away"
+        ValueError, match=r"manifest.json is not a manifest written by data_prep \(.+\): .* in a folder of images, move it away"
     ):
-        image_files.open_place(str(folder), Size(56, 64))
+        image_files.open_location(str(folder), Size(56, 64))
 
 
 def test_a_missing_or_damaged_index_is_an_error_that_names_it(folder, tmp_path):
@@ -458,7 +458,7 @@ def test_a_missing_or_damaged_index_is_an_error_that_names_it(folder, tmp_path):
         with pytest.raises(ValueError, match=r"index.npz is damaged \(.+\): copy it again, or run data_prep again"):
             records.open_records(target)
     index.unlink()
-    with pytest.raises(FileNotFoundError, match=r"lacks index.npz, which its manifest names: copy it again"):
+    with pytest.raises(FileNotFoundError, match=r"lacks index.npz, which its manifest lists: copy the folder again"):
         records.open_records(target)
 
 
@@ -468,15 +468,15 @@ def test_damaged_files_of_records_are_an_error_that_names_them(form, folder, tmp
     path = target / "part-00001-of-00002.array_record"
     whole = path.read_bytes()
     path.write_bytes(whole[:300] + bytes(64) + whole[364:])  # in the first record of the second file
-    found = image_files.open_place(str(target), Size(56, 64), corrupt="skip")
+    found = image_files.open_location(str(target), Size(56, 64), corrupt="skip")
     found.images.take(np.arange(15))
     assert list(found.images.skipped) == ["b/b2.jpeg"] and f"record 0 of {path} is damaged" in found.images.skipped["b/b2.jpeg"]
     with pytest.raises(stream.Unreadable, match=r"image b/b2.jpeg cannot be read \(record 0 of .*part-00001"):
-        image_files.open_place(str(target), Size(56, 64)).images.take(np.array([7]))
+        image_files.open_location(str(target), Size(56, 64)).images.take(np.array([7]))
     for content in (b"", b"cut short", whole[: len(whole) // 2], whole[:-100]):
         path.write_bytes(content)
         with pytest.raises(OSError, match=r"part-00001-of-00002.array_record is damaged \(.*\): copy the file again"):
-            image_files.open_place(str(target), Size(56, 64))
+            image_files.open_location(str(target), Size(56, 64))
 
 
 def test_classes_of_records_are_sorted(folder, tmp_path):
@@ -491,16 +491,16 @@ def test_classes_of_records_are_sorted(folder, tmp_path):
 
 def test_places_that_are_no_data_set_are_an_error(tmp_path, folder):
     size = Size(56, 64)
-    with pytest.raises(FileNotFoundError, match="is no folder"):
-        image_files.open_place(str(tmp_path / "nowhere"), size)
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        image_files.open_location(str(tmp_path / "nowhere"), size)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="has no folders of classes"):
-        image_files.open_place(str(tmp_path / "empty"), size)
+    with pytest.raises(ValueError, match="has no class folders"):
+        image_files.open_location(str(tmp_path / "empty"), size)
     (folder / "d").mkdir()
-    with pytest.raises(ValueError, match="d holds no image"):
-        image_files.open_place(str(folder), size)
+    with pytest.raises(ValueError, match="d contains no image"):
+        image_files.open_location(str(folder), size)
     with pytest.raises(ValueError, match="tfds:NAME:SPLIT"):
-        image_files.open_place("tfds:imagenet2012", size)
+        image_files.open_location("tfds:imagenet2012", size)
 
 
 @pytest.fixture
@@ -548,10 +548,10 @@ TFDS = "tfds:imagenet2012:train@/data"
 @pytest.mark.parametrize("order", ["abc", "cab", "bca"])
 def test_tfds_is_read_once_for_labels_and_then_image_by_image(order, folder, builder):
     size, builder.label_names = Size(56, 64), tuple(order)
-    expected = image_files.open_place(str(folder), size)
+    expected = image_files.open_location(str(folder), size)
     for count in (15, 0):  # the second time labels and names are known
         builder.asked.clear()
-        found = image_files.open_place(TFDS, size)
+        found = image_files.open_location(TFDS, size)
         assert len(builder.asked) == count
         assert found.classes == expected.classes and found.images.names.tolist() == expected.images.names.tolist()
         np.testing.assert_array_equal(found.labels, expected.labels)
@@ -560,46 +560,48 @@ def test_tfds_is_read_once_for_labels_and_then_image_by_image(order, folder, bui
 
 def test_tfds_names_may_be_missing_or_not_utf8(builder):
     builder.file_names = [b"caf\xe9.jpeg"] * 15
-    assert image_files.open_place(TFDS, Size(56, 64)).images.names[0] == "caf\\xe9.jpeg"
+    assert image_files.open_location(TFDS, Size(56, 64)).images.names[0] == "caf\\xe9.jpeg"
     builder.version, builder.file_names = "no names", None
-    assert image_files.open_place(TFDS, Size(56, 64)).images.names[0] == "train-0000000"
+    assert image_files.open_location(TFDS, Size(56, 64)).images.names[0] == "train-0000000"
 
 
 def test_tfds_that_cannot_be_used_is_an_error(builder, monkeypatch):
     size = Size(56, 64)
-    with pytest.raises(FileNotFoundError, match=r"TFDS has no such data set ready \(Unknown split 'test'.\); download_and_prepare"):
-        image_files.open_place("tfds:imagenet2012:test@/data", size)
-    found = image_files.open_place(TFDS, size)
+    with pytest.raises(
+        FileNotFoundError, match=r"TFDS has no such data set ready \(Unknown split 'test'.\); prepare it with download_and_prepare"
+    ):
+        image_files.open_location("tfds:imagenet2012:test@/data", size)
+    found = image_files.open_location(TFDS, size)
     builder.bad = (3,)
     with pytest.raises(stream.Unreadable, match=r"\(record 3 of tfds:imagenet2012:train@/data is damaged \(RuntimeError: chunk data hash"):
         found.images.take(np.array([3]))
     builder.bad, builder.label_names = (), ()
-    with pytest.raises(ValueError, match=r"has the features image, label: needed are image, and label with names of classes"):
-        image_files.open_place(TFDS, size)
+    with pytest.raises(ValueError, match=r"has the features image, label: an image and a label with class names are needed"):
+        image_files.open_location(TFDS, size)
 
 
 @pytest.mark.parametrize(
     "features", [{"image": None, "objects": None}, {"label": types.SimpleNamespace(names=["a"])}, {"image": 0, "label": 0}]
 )
-def test_tfds_features_that_are_missing_are_told(features, builder, monkeypatch):
+def test_missing_tfds_features_are_reported(features, builder, monkeypatch):
     make = builder.__init__
     monkeypatch.setattr(builder, "__init__", lambda self, *args, **kw: make(self, *args, **kw) or setattr(self.info, "features", features))
-    with pytest.raises(ValueError, match=f"has the features {', '.join(features)}: needed are image, and label with names of classes"):
-        image_files.open_place(TFDS, Size(56, 64))
+    with pytest.raises(ValueError, match=f"has the features {', '.join(features)}: an image and a label with class names are needed"):
+        image_files.open_location(TFDS, Size(56, 64))
 
 
 def test_labels_without_a_class_are_an_error():
-    with pytest.raises(ValueError, match="tfds:x:test has label -1, and its classes are 0 to 1: take a labelled set"):
+    with pytest.raises(ValueError, match="tfds:x:test has label -1, but its classes are 0 to 1: use a labelled set"):
         records.in_order("tfds:x:test", np.array([-1, -1]), ("b", "a"))
 
 
-def test_images_in_one_folder_are_told_apart_by_their_names(tmp_path):
+def test_images_of_one_folder_are_classified_by_their_names(tmp_path):
     for name in ("0001_x_y_z_bear_00.png", "0002_x_y_z_cat_00.png"):
         (tmp_path / name).write_bytes(encoded(photo(), "PNG"))
     found = image_files.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
     assert found.labels.tolist() == [0, 1]
     (tmp_path / "0003.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"0003.png: its name tells none of the classes bear, cat"):
+    with pytest.raises(ValueError, match=r"0003.png: the file name must contain one of the classes bear, cat"):
         image_files.open_flat(tmp_path, Size(56, 64), lambda name: name.split("_")[4], ("bear", "cat"))
 
 
@@ -611,7 +613,7 @@ each_listing = pytest.mark.parametrize("listing", OPEN.values(), ids=OPEN)
 
 
 @each_listing
-def test_what_is_passed_over_is_told_once(listing, folder, capsys):
+def test_ignored_files_are_reported_once(listing, folder, capsys):
     names = listing(folder).tolist()
     for name in ("a/.hidden.jpeg", "b/notes.txt", "labels.csv", "c/Thumbs.db"):
         (folder / name).write_bytes(b"")
@@ -622,7 +624,7 @@ def test_what_is_passed_over_is_told_once(listing, folder, capsys):
     for _ in range(2):
         assert listing(folder).tolist() == names
     assert capsys.readouterr().err == (
-        f"jaxbed: {folder}: passed over 1 .gif, 1 .png, 2 .tif, 1 without ending; images end in .jpeg, .jpg, .png, .bmp, .webp\n"
+        f"jaxbed: {folder}: ignored 1 .gif, 1 .png, 2 .tif, 1 without extension; image files end in .jpeg, .jpg, .png, .bmp, .webp\n"
     )
 
 
@@ -634,15 +636,15 @@ def test_folders_of_the_system_are_no_classes_and_hold_no_images(listing, name, 
         (folder / place).mkdir(parents=True)
         (folder / place / "a0_thumb.jpeg").write_bytes(b"")
     assert listing(folder).tolist() == names
-    assert f"{folder}: passed over 3 {name}/; images end in" in capsys.readouterr().err
+    assert f"{folder}: ignored 3 {name}/; image files end in" in capsys.readouterr().err
     assert image_files.list_folder(folder)[2] == classes and (image_files.list_folder(folder)[1] == labels).all()
     assert len(biased_images.list_images(folder)) == len(names)
 
 
-def test_images_beside_the_folders_of_classes_are_told(folder, capsys):
+def test_images_outside_the_class_folders_are_reported(folder, capsys):
     (folder / "loose.jpeg").write_bytes(b"")
     assert len(image_files.list_folder(folder)[0]) == 15
-    assert f"{folder}: passed over 1 .jpeg in no folder of a class; images end in" in capsys.readouterr().err
+    assert f"{folder}: ignored 1 .jpeg outside the class folders; image files end in" in capsys.readouterr().err
 
 
 @each_listing
@@ -654,7 +656,7 @@ def test_links_are_followed_and_folders_are_no_images(listing, folder, tmp_path)
     assert listing(folder).tolist() == names
     (tmp_path / "away" / "x.jpg" / "a9.png").write_bytes(b"")
     (folder / "a" / "more.jpg").symlink_to(tmp_path / "away" / "x.jpg")
-    (folder / "a" / "a8.png").symlink_to(tmp_path / "nowhere")  # a image that cannot be read
+    (folder / "a" / "a8.png").symlink_to(tmp_path / "nowhere")  # an image that cannot be read
     assert listing(folder).tolist() == sorted([*names, "a/more.jpg/a9.png", "a/a8.png"])
 
 
@@ -663,7 +665,7 @@ def test_links_are_followed_and_folders_are_no_images(listing, folder, tmp_path)
 def test_links_that_lead_back_are_an_error(listing, target, folder):
     (folder / "a" / "link").symlink_to(target)
     (folder / "c" / "back").symlink_to("../a")
-    with pytest.raises(ValueError, match=r"is a link to .*, in which it lies: remove the link"):
+    with pytest.raises(ValueError, match=r"is a link to .*, which contains it: remove the link"):
         listing(folder)
 
 
@@ -679,7 +681,7 @@ def test_names_that_are_not_utf8_are_an_error(listing, name, folder):
 
 
 def test_joined_images_have_names_of_their_own(folder):
-    one = image_files.open_place(str(folder), Size(56, 64))
+    one = image_files.open_location(str(folder), Size(56, 64))
     both = image_files.join([one, image_files.subset(one, np.array([2, 11]))])
     assert len(set(both.images.names)) == 17 and both.labels[-2:].tolist() == [0, 2]
     np.testing.assert_array_equal(both.images.take(np.array([16]))[0], one.images.take(np.array([11]))[0])

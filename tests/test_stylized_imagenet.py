@@ -81,7 +81,7 @@ def test_draw_is_the_published_one():
 
 
 def test_images_get_paintings_in_the_order_of_folders_and_names(source):
-    splits = script.open_places({"val": str(source / "val"), "train": str(source / "train")})
+    splits = script.open_splits({"val": str(source / "val"), "train": str(source / "train")})
     paintings = [source / f"{i}" for i in range(4)]
     work = script.assign(splits, paintings, script.SEED)
     assert work.outputs == [
@@ -114,7 +114,7 @@ def test_paintings_that_cannot_be_used_are_named(source, tmp_path, capsys):
     folder = tmp_path / "paintings"
     names, excluded = script.paintings.prepare(source / "paintings", folder, threads=2)
     assert names == ["1.png", "10.jpg", "2.jpg", "3.jpg"] and list(excluded) == ["4.jpg", "5.jpg", "notes.txt"]
-    assert excluded["4.jpg"] == "900 x 223 pixels, and no side may be below 224"
+    assert excluded["4.jpg"] == "it has 900 x 223 pixels, but each side must have at least 224"
     assert sorted(path.name for path in folder.iterdir()) == names
     with Image.open(folder / "2.jpg") as prepared:
         assert prepared.size == (SIDE, SIDE) and prepared.format == "JPEG"
@@ -123,7 +123,7 @@ def test_paintings_that_cannot_be_used_are_named(source, tmp_path, capsys):
     assert script.paintings.prepare(source / "paintings", folder, threads=2) == (names, excluded)
     assert [path.name for path, time in times.items() if path.stat().st_mtime_ns != time] == ["3.jpg"]
     assert script.paintings.prepare(folder, folder, threads=2) == (names, {})
-    with pytest.raises(FileNotFoundError, match="is no folder of paintings: unpack"):
+    with pytest.raises(FileNotFoundError, match="is not a folder of paintings: unpack"):
         script.paintings.prepare(tmp_path / "nowhere", folder, threads=1)
 
 
@@ -137,7 +137,7 @@ def test_a_full_disk_is_no_fault_of_the_paintings(source, tmp_path, monkeypatch,
 
 def test_the_number_of_paintings_is_the_published_one_or_what_is_said(source, tmp_path, capsys):
     assert run(source, tmp_path / "a", "--expect-styles=79395") == 2
-    assert "gives 4 paintings, and 79,395 are expected: complete it, or say --expect-styles 4 (or any)" in capsys.readouterr().err
+    assert "has 4 usable paintings, but 79,395 are expected: complete it, or give --expect-styles 4 (or any)" in capsys.readouterr().err
     assert not list((tmp_path / "a").rglob("recipe.json"))
     assert run(source, tmp_path / "a", "--expect-styles=any") == 0 and "4 paintings, 3 left out" in capsys.readouterr().out
 
@@ -220,7 +220,7 @@ def test_what_is_there_is_not_made_again(source, target, capsys):
         (target / name).unlink()
     (target / "val/n00/.val_2.1.partial").write_bytes(b"of a run that was killed")
     assert run(source, target) == 0
-    assert "2 images written" in (out := capsys.readouterr().out) and "9 were there, 0 left out" in out
+    assert "2 images written" in (out := capsys.readouterr().out) and "9 already existed, 0 left out" in out
     again = written(target)
     assert {name for name in times if again[name] != times[name]} == {"val/n00/val_2.png", "train/n01/train_5.png"}
     np.testing.assert_array_equal(*(images(target)[name] for name in ["val/n00/val_2.png"] * 2))
@@ -245,16 +245,20 @@ def test_unreadable_images_are_an_error_or_left_out_by_name(source, whole, tmp_p
 
 def test_verify_finds_what_is_missing_damaged_or_another_image(source, target, capsys):
     times = written(target)
-    assert run(source, target, "--verify", "--batch=4") == 0 and "11 were made again and are the same" in capsys.readouterr().out
+    assert run(source, target, "--verify", "--batch=4") == 0 and "11 were recomputed and match" in capsys.readouterr().out
     one, two = target / "val/n00/val_0.png", target / "val/n00/val_2.png"
     content = one.read_bytes()
-    for damaged, reason in ((content[:-3000], "truncated"), (two.read_bytes(), "made again it is other by"), (None, "No such file")):
+    for damaged, reason in (
+        (content[:-3000], "truncated"),
+        (two.read_bytes(), "it differs from the recomputed image by"),
+        (None, "No such file"),
+    ):
         one.unlink() if damaged is None else one.write_bytes(damaged)
         assert run(source, target, "--verify") == 2
         error = capsys.readouterr().err
-        assert "is not whole: val/n00/val_0.png" in error and reason in error
+        assert "is incomplete or damaged: val/n00/val_0.png" in error and reason in error
     Image.new("RGB", (8, 8)).save(one)
-    assert run(source, target, "--verify") == 2 and "it is [8, 8, 3] and must be [224, 224, 3]" in capsys.readouterr().err
+    assert run(source, target, "--verify") == 2 and "it is [8, 8, 3], but must be [224, 224, 3]" in capsys.readouterr().err
     one.write_bytes(content)
     assert {name for name, time in written(target).items() if times[name] != time} == {"val/n00/val_0.png"}
 
@@ -268,7 +272,7 @@ def test_recipe_is_kept_and_says_what_is_not_published(source, target, tmp_path,
     assert "styles is 4, published 79395" in recipe["differs"] and len(recipe["differs"]) == 5  # alpha and seed are the published ones
     for option, words in (("--alpha=0.5", "alpha 1.0, not 0.5"), ("--seed=1", "seed 49809, not 1"), ("--dtype=bfloat16", "dtype float32")):
         assert run(source, target, option) == 2
-        assert f"recipe.json says {words}" in capsys.readouterr().err
+        assert f"recipe.json has {words}" in capsys.readouterr().err
     assert run(target, target) == 2  # its val has other names
     shutil.copytree(target / "paintings", tmp_path / "kept")
     again = ["--styles", str(target / "paintings"), "--val", str(source / "val"), "--train", str(source / "train")]
@@ -287,11 +291,11 @@ def test_a_training_set_may_come_later(source, whole, tmp_path):
     [
         (["--weights=nothing.safetensors"], "there is no such file"),
         (["--val=tfds:imagenet2012:validation"], "which TFDS does not keep"),
-        (["--val=nowhere"], "nowhere is no folder"),
-        (["--shard=0/3"], "is not k/n"),
-        (["--shard=4/3"], "is not k/n"),
-        (["--shard=3"], "is not k/n"),
-        (["--expect-styles=some"], "is neither a number nor any"),
+        (["--val=nowhere"], "nowhere is not a folder"),
+        (["--shard=0/3"], "must be k/n"),
+        (["--shard=4/3"], "must be k/n"),
+        (["--shard=3"], "must be k/n"),
+        (["--expect-styles=some"], "must be a number or any"),
         (["--alpha=1.5"], "--alpha from 0 to 1"),
         (["--batch=0"], "must be at least 1"),
     ],
@@ -308,4 +312,4 @@ def test_images_that_differ_in_their_endings_only_are_an_error(tmp_path):
     for ending in ("png", "jpg"):
         image(tmp_path / "a" / f"x.{ending}", np.random.default_rng(0), (300, 300))
     with pytest.raises(ValueError, match=r"two images would be written to val/a/x\.png"):
-        script.assign(script.open_places({"val": str(tmp_path)}), [tmp_path], 0)
+        script.assign(script.open_splits({"val": str(tmp_path)}), [tmp_path], 0)

@@ -1,19 +1,19 @@
-"""Augmentation on the device, inside the compiled step: uint8 images in, normalised floats out, every sample with a key of its own.
+"""Augmentation on the device, inside the compiled step: uint8 images in, normalised floats out, with one key per sample.
 
-`make` gives what training does to a batch, `make_evaluation` what evaluation does. The order is that of the usual recipe: crop, flip,
-colour jitter, normalisation, erasing; what is off costs nothing. Below them stand the single operations, each written for one image
-and mapped over the batch, so that a sample's result depends on (key of the batch, its place) alone, and none needs the host.
+`make` builds the augmentation of training batches, `make_evaluation` the preprocessing of evaluation. The order is the usual one: crop,
+flip, colour jitter, normalisation, erasing; disabled operations cost nothing. The operations below them are each written for one image and
+mapped over the batch: a sample's result depends only on (key of the batch, its index), and none needs the host.
 
-Semantics are torchvision's (RandomResizedCrop, RandomCrop, ColorJitter, RandomErasing), the boxes whole pixels as there: at 32 px a
-continuous box would be another distribution. Differs from torchvision:
+Semantics are torchvision's (RandomResizedCrop, RandomCrop, ColorJitter, RandomErasing), with boxes of whole pixels: at 32 px, continuous
+boxes would have another distribution. Differences from torchvision:
 
-* Values stay float32 from the crop on. PIL rounds to 8 bits after each pass of a resampling, PIL and uint8 tensors both cut off the
-  fraction after each colour operation.
-* Where its two paths disagree, this is the tensor one: grey is 0.2989 R + 0.587 G + 0.114 B (the weights sum to 0.9999; PIL's "L" takes
-  0.299 and rounds), contrast turns on the exact mean of grey (PIL: the mean rounded to a whole level), and hue is continuous (PIL: 256
-  steps of 1.4 degrees, its saturation 8 bits as well). But grey is not rounded either, where torchvision cuts it off.
-* Single-channel images with saturation or hue are an error here and left alone there.
-* A rectangle to erase that rounds to no pixel is drawn anew here and erases nothing there (images below 10 px).
+* Values stay float32 from the crop on. PIL rounds to 8 bits after each resampling pass, and both PIL and uint8 tensors truncate after
+  each colour operation.
+* Where torchvision's two paths disagree, this follows the tensor one: grey is 0.2989 R + 0.587 G + 0.114 B (the weights sum to 0.9999;
+  PIL's "L" takes 0.299 and rounds), contrast uses the exact mean of grey (PIL: the mean rounded to a whole level), and hue is continuous
+  (PIL: 256 steps of 1.4 degrees, its saturation 8 bits as well). But grey is not rounded, whereas torchvision truncates it.
+* Single-channel images with saturation or hue raise an error; torchvision leaves them unchanged.
+* A rectangle that rounds to no pixel is redrawn; in torchvision it erases nothing (images below 10 px).
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ CROP_FIELDS = {"padding_px": "padded", "scale_frac": "resized", "ratio": "resize
 LUMA = (0.2989, 0.587, 0.114)
 TRIES = 10  # boxes to draw before giving up
 ERASE_SCALE_FRAC, ERASE_RATIO = (0.02, 0.33), (1 / 3.3, 1 / 0.3)  # area; width over height (torchvision says height over width: 0.3 to 3.3)
-# Each operation has its own random stream, so that turning one on leaves the draws of the others alone: append, never reorder.
+# Each operation has its own random stream, so enabling one does not change the draws of the others: append, never reorder.
 BOX, WINDOW, FLIP, COLOUR, ERASE = range(5)
 Size = tuple[int, int]  # height, width in pixels
 Box = tuple[jax.Array | float, ...]  # top, left, height, width in pixels
@@ -42,30 +42,30 @@ Area = Annotated[float, Range(0, 1, above=True)]  # over that of the image
 
 @dataclasses.dataclass
 class Config:
-    """What is done to the pixels. As it stands: normalisation alone."""
+    """Augmentation settings. By default, only normalisation."""
 
     crop: Literal["none", "padded", "resized"] = "none"  # padded: zeros around, then a random window; resized: a random box, resampled
-    crop_px: Whole = 0  # side of the output; 0: height and width of the image; "none" resamples the whole image to it
+    crop_px: Whole = 0  # side of the output; 0: height and width of the image; with crop "none" the whole image is resampled to it
     padding_px: Whole = 4  # padded: zeros on each side; evaluation takes the central window
     scale_frac: tuple[Area, Area] = (0.08, 1.0)  # resized: area of the box over that of the image, uniform
     ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)  # resized: width over height of the box, log-uniform
-    # resized: evaluation takes the central box of this share of the largest one of the output's shape
+    # resized: evaluation crops a central box, this fraction of the largest one with the output's shape
     centre_frac: Area = 0.875
     flip: Share = 0.0  # probability of a horizontal flip
     brightness: NotNegative = 0.0  # factor uniform in [max(0, 1-x), 1+x]; the four colour operations act in random order
-    contrast: NotNegative = 0.0  # the same
-    saturation: NotNegative = 0.0  # the same
+    contrast: NotNegative = 0.0  # as brightness
+    saturation: NotNegative = 0.0  # as brightness
     hue: Annotated[float, Range(0, 0.5)] = 0.0  # shift uniform in [-x, x], in turns of the colour circle
     erase: Share = 0.0  # probability of setting a rectangle to 0 after normalisation, which is the mean colour
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of values in [0, 1]; one for each channel, or one for all
-    std: tuple[Positive, ...] = (0.229, 0.224, 0.225)  # the same
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of values in [0, 1]; one per channel, or one for all
+    std: tuple[Positive, ...] = (0.229, 0.224, 0.225)  # as mean
     dtype: Dtype = "float32"  # of the result; arithmetic is float32
 
 
 def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """(key, image [B, H, W, C] uint8) -> [B, h, w, C] of cfg.dtype, for images of `shape` = (H, W, C).
 
-    Raises ValueError for settings that cannot be, or that images of that shape cannot have.
+    Raises ValueError for settings that are invalid, or invalid for that shape.
     """
     check(cfg, shape)
     side = (shape[0], shape[1])
@@ -98,10 +98,9 @@ def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array]
 
 
 def make_evaluation(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array], jax.Array]:
-    """image [B, H, W, C] uint8 -> [B, h, w, C] of cfg.dtype: the central part that cfg.crop asks for, normalised; nothing random.
+    """image [B, H, W, C] uint8 -> [B, h, w, C] of cfg.dtype: the central crop that matches cfg.crop, normalised; nothing random.
 
-    "resized" takes whole pixels, ⌊centre_frac · side⌋. A set of another size than the training set gets a function of its own.
-    Raises as `make` does.
+    "resized" crops whole pixels, ⌊centre_frac · side⌋. A set with another image size needs its own function. Raises like `make`.
     """
     check(cfg, shape)
     height, width, _ = shape
@@ -127,57 +126,59 @@ def make_evaluation(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array]
 
 
 def check(cfg: Config, shape: tuple[int, ...]) -> None:
-    """Raises ValueError, with the value, what is allowed and the cure, unless cfg makes sense for images of `shape` = (H, W, C)."""
+    """Raises ValueError, with the value, what is allowed and the cure, unless cfg is valid for images of `shape` = (H, W, C)."""
     height, width, channels = shape
     if channels not in (1, 3) or height < 1 or width < 1:
-        raise ValueError(f"images of shape (H, W, C) = {tuple(shape)}: allowed are 1 or 3 channels and sides from 1 px on")
+        raise ValueError(f"images of shape (H, W, C) = {tuple(shape)}: allowed are 1 or 3 channels and sides of at least 1 px")
     values.check(cfg, "augment")
     for field in dataclasses.fields(cfg):
         needed, value = CROP_FIELDS.get(field.name, cfg.crop), getattr(cfg, field.name)
         if needed != cfg.crop and value != field.default:
-            raise ValueError(f"augment.{field.name} = {value} does nothing with crop = {cfg.crop!r}: set crop = {needed!r}, or drop it")
+            raise ValueError(f"augment.{field.name} = {value} has no effect with crop = {cfg.crop!r}: set crop = {needed!r}, or remove it")
     for name in ("scale_frac", "ratio"):
         low, high = getattr(cfg, name)
         if low > high:
             raise ValueError(f"augment.{name} = {(low, high)}: give (low, high) with low <= high")
     for name in ("mean", "std"):
         if len(getattr(cfg, name)) not in (1, channels):
-            raise ValueError(f"augment.{name} = {getattr(cfg, name)}: give one number, or one for each of the {channels} channels")
+            raise ValueError(f"augment.{name} = {getattr(cfg, name)}: give one number, or one per channel ({channels})")
     if channels == 1 and (cfg.saturation or cfg.hue):
-        raise ValueError(f"augment.saturation = {cfg.saturation} and hue = {cfg.hue} need 3 channels, and images have 1: set both to 0")
+        raise ValueError(f"augment.saturation = {cfg.saturation} and hue = {cfg.hue} need 3 channels, but images have 1: set both to 0")
     most = min(height, width) + 2 * cfg.padding_px
     if cfg.crop == "padded" and cfg.crop_px > most:
-        raise ValueError(f"augment.crop_px = {cfg.crop_px}: the padded side has only {most} px, so take at most that, or more padding_px")
+        raise ValueError(f"augment.crop_px = {cfg.crop_px}: the padded side has only {most} px: lower it to that, or increase padding_px")
 
 
 def _check_image(image: jax.Array, shape: tuple[int, ...]) -> None:
     if image.ndim != 4 or image.shape[1:] != tuple(shape) or image.dtype != jnp.uint8:
-        raise ValueError(f"images are {image.dtype} {list(image.shape)}, not uint8 [B, *{list(shape)}]: make it for the shape they have")
+        raise ValueError(
+            f"images are {image.dtype} {list(image.shape)}, not uint8 [B, *{list(shape)}]: build the augmentation for their shape"
+        )
 
 
 def draw_box(key: jax.Array, side_px: Size, scale_frac: tuple[float, float], ratio: tuple[float, float]) -> Box:
     """A random box of whole (float32) pixels in an image of side_px = (H, W), as RandomResizedCrop draws it.
 
-    Area is uniform in scale_frac of the image's, width over height log-uniform in ratio; of ten drawn, the first that fits. Where
-    none does: the largest central box whose ratio is allowed.
+    Area is uniform in scale_frac of the image's, width over height log-uniform in ratio; the first of ten draws that fits. If
+    none does, the largest central box with an allowed ratio.
     """
-    box, found = _draw_fitting(key, side_px, side_px, scale_frac, ratio)
+    box, fits = _draw_fitting(key, side_px, side_px, scale_frac, ratio)
     height, width = side_px
     h, w = min(height, round(width / ratio[0])), min(width, round(height * ratio[1]))
     central = ((height - h) // 2, (width - w) // 2, h, w)
-    return tuple(jnp.where(found, drawn, fallback) for drawn, fallback in zip(box, central, strict=True))
+    return tuple(jnp.where(fits, drawn, fallback) for drawn, fallback in zip(box, central, strict=True))
 
 
 def draw_rectangle(key: jax.Array, side_px: Size, probability: float) -> Box:
-    """The box that RandomErasing erases, never as long as a side; 0 high and wide where it erases nothing, or none of ten fits."""
+    """The box that RandomErasing erases, always shorter than each side; of size 0 if it erases nothing or none of ten draws fits."""
     coin, key = jax.random.split(key)
-    (top, left, h, w), found = _draw_fitting(key, side_px, (side_px[0] - 1, side_px[1] - 1), ERASE_SCALE_FRAC, ERASE_RATIO)
-    hit = found & jax.random.bernoulli(coin, probability)
+    (top, left, h, w), fits = _draw_fitting(key, side_px, (side_px[0] - 1, side_px[1] - 1), ERASE_SCALE_FRAC, ERASE_RATIO)
+    hit = fits & jax.random.bernoulli(coin, probability)
     return top, left, jnp.where(hit, h, 0), jnp.where(hit, w, 0)
 
 
 def _draw_fitting(key: jax.Array, side_px: Size, most_px: Size, scale_frac: tuple, ratio: tuple) -> tuple[jax.Array, jax.Array]:
-    """First of ten random boxes whose sides are 1 px to most_px = (H, W), [4], and whether there is one."""
+    """The first of ten random boxes with sides of 1 px to most_px = (H, W), [4], and whether there is one."""
     area, shape, down, right = jax.random.uniform(key, (4, TRIES))
     area = side_px[0] * side_px[1] * (scale_frac[0] + (scale_frac[1] - scale_frac[0]) * area)
     ratios = jnp.exp(math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * shape)
@@ -205,21 +206,21 @@ def cut_window(image: jax.Array, start: jax.Array, out_px: Size, padding_px: int
 
 
 def resample(image: jax.Array, box: Box, out_px: Size, beyond: bool = False) -> jax.Array:
-    """What is inside box (fractions of pixels are allowed) of image [H, W, C], at out_px = (h, w): float32 [h, w, C], 0 to 255.
+    """Crops box (fractions of pixels are allowed) of image [H, W, C] and resamples it to out_px = (h, w): float32 [h, w, C], 0 to 255.
 
-    Two matrix products, batched under a map. The triangle filter widens when it reduces, as Pillow's BILINEAR and torchvision's
-    antialias=True. It reads only pixels that the box touches, like a crop and then a resize; beyond=True: Pillow's resize(box=...).
+    Two matrix products, batched under vmap. The triangle filter widens when reducing, like Pillow's BILINEAR and torchvision's
+    antialias=True. It reads only pixels that the box touches, like a crop followed by a resize; beyond=True: Pillow's resize(box=...).
     """
     top, left, height, width = box
     down = weigh(top, height, image.shape[0], out_px[0], beyond)
     across = weigh(left, width, image.shape[1], out_px[1], beyond)
-    # Default precision is one pass of bfloat16 on a TPU: an error of a grey level
+    # The default precision on a TPU is one pass of bfloat16, with errors of up to one grey level
     rows = jnp.einsum("oh,hwc->owc", down, image.astype(jnp.float32), precision="high")
     return jnp.einsum("pw,owc->opc", across, rows, precision="high")
 
 
 def weigh(start: jax.Array | float, length: jax.Array | float, side_px: int, out_px: int, beyond: bool = False) -> jax.Array:
-    """Weights [out_px, side_px] of a triangle filter on start to start + length, in pixels of a side of side_px; each row sums to 1."""
+    """Weights [out_px, side_px] of a triangle filter over start to start + length, in pixels of a side of side_px; each row sums to 1."""
     step = jnp.asarray(length, jnp.float32) / out_px
     centre = start + (jnp.arange(out_px)[:, None] + 0.5) * step
     pixel = jnp.arange(side_px)
@@ -230,7 +231,7 @@ def weigh(start: jax.Array | float, length: jax.Array | float, side_px: int, out
 
 
 def _fit(image: jax.Array, box: tuple[int, int, int, int], out_px: Size) -> jax.Array:
-    """The same for a fixed box of whole pixels; untouched but for the crop where nothing is to be resampled."""
+    """`resample` for a fixed box of whole pixels; only a crop if the box has the output's size."""
     top, left, height, width = box
     return image[top : top + height, left : left + width] if (height, width) == out_px else resample(image, box, out_px)
 
@@ -238,11 +239,11 @@ def _fit(image: jax.Array, box: tuple[int, int, int, int], out_px: Size) -> jax.
 def jitter(key: jax.Array, image: jax.Array, amounts: dict[str, float]) -> jax.Array:
     """Colour jitter of image [H, W, C] float32 in 0 to 255: the operations named in amounts, each once, in random order.
 
-    Orders differ between samples, so each of the n passes computes all n operations and selects one: n² in place of n.
+    Orders differ between samples, so each of the n passes computes all n operations and selects one: n² instead of n.
     """
     order_key, factor_key = jax.random.split(key)
     order, factors = jax.random.permutation(order_key, len(amounts)), {}
-    uniform = jax.random.uniform(factor_key, (len(COLOURS),))  # drawn for all, so that no factor depends on which others are on
+    uniform = jax.random.uniform(factor_key, (len(COLOURS),))  # drawn for all, so no factor depends on which others are enabled
     for name, amount in amounts.items():
         low, high = (-amount, amount) if name == "hue" else (max(0.0, 1 - amount), 1 + amount)
         factors[name] = low + (high - low) * uniform[COLOURS.index(name)]
@@ -250,26 +251,26 @@ def jitter(key: jax.Array, image: jax.Array, amounts: dict[str, float]) -> jax.A
     def turn(planes: jax.Array, which: jax.Array) -> tuple[jax.Array, None]:
         return jax.lax.select_n(which, *(adjust(name, planes, factor) for name, factor in factors.items())), None
 
-    # A loop, so that passes are not fused: every channel of the last one would compute those before it anew
+    # A loop prevents fusion of the passes: every channel of the last one would recompute all earlier ones
     return jnp.moveaxis(jax.lax.scan(turn, jnp.moveaxis(image, -1, 0), order)[0], 0, -1)
 
 
 def adjust(name: str, planes: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """One colour operation on planes [C, H, W] float32 in 0 to 255. Factor 1 changes nothing; for hue, a shift in turns, 0 does so."""
+    """One colour operation on planes [C, H, W] float32 in 0 to 255. Factor 1 (for hue, a shift of 0 turns) changes nothing."""
     if name == "hue":
         return shift_hue(planes, factor)
-    # Channels by name: a sum over an axis of three would be a slow kernel of its own
+    # Separate channels: a sum over an axis of three would be a slow separate kernel
     grey = planes[0] if len(planes) == 1 else LUMA[0] * planes[0] + LUMA[1] * planes[1] + LUMA[2] * planes[2]
     others: dict[str, jax.Array | float] = {"brightness": 0.0, "contrast": grey.mean(), "saturation": grey}
     return jnp.clip(factor * planes + (1 - factor) * others[name], 0, 255)
 
 
 def shift_hue(planes: jax.Array, turns: jax.Array | float) -> jax.Array:
-    """planes [3, H, W] with their HSV hue moved by so many turns of the colour circle; largest and smallest channel stay what they are."""
+    """planes [3, H, W] with their HSV hue shifted by `turns` of the colour circle; the largest and smallest channel values remain."""
     red, green, blue = planes
     high = jnp.maximum(jnp.maximum(red, green), blue)
     chroma = high - jnp.minimum(jnp.minimum(red, green), blue)
-    # in sixths of a turn, from red; grey pixels get some value that their chroma of 0 makes irrelevant
+    # in sixths of a turn, from red; for grey pixels the value is irrelevant, since their chroma is 0
     top = jnp.where(red == high, green - blue, jnp.where(green == high, blue - red, red - green))
     hue = top / jnp.where(chroma == 0, 1, chroma) + jnp.where(red == high, 0, jnp.where(green == high, 2, 4)) + 6 * turns
     away = hue + jnp.array([5.0, 3.0, 1.0])[:, None, None]
@@ -284,7 +285,7 @@ def normalise(image: jax.Array, mean: tuple[float, ...], std: tuple[float, ...])
 
 
 def erase(image: jax.Array, rectangle: Box) -> jax.Array:
-    """image [H, W, C] with 0 inside rectangle."""
+    """image [H, W, C] with 0 inside the rectangle."""
     top, left, height, width = rectangle
     y, x = jnp.arange(image.shape[0])[:, None, None], jnp.arange(image.shape[1])[:, None]
     inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)

@@ -1,17 +1,17 @@
-"""What BFFHQ, Waterbirds and BAR of Lee et al. (2022) share: images with a label and a bias, in one of five ratios of the two.
+"""Shared by BFFHQ, Waterbirds and BAR of Lee et al. (2022): images with a label and a bias, at one of five ratios of conflicting images.
 
-Two forms are read. A table DIR/metadata_<percent>pct.csv has a row a image and the columns img_filename, y, split (0 train, 1 val, 2
-test) and the bias; data_prep writes it, with the paper's counts. Where there is none, the published archive:
+Two layouts are read. A table DIR/metadata_<percent>pct.csv has one row per image and the columns img_filename, y, split (0 train, 1 val, 2
+test) and the bias; data_prep writes it, with the paper's counts. Without a table, the published archive:
 
     DIR/<percent>pct/align/**/*_<y>_<b>.png     and conflict/ (also spelled "conlict")
     DIR/<percent>pct/valid/                     or val/; or DIR/valid, DIR/val, shared by all ratios
     DIR/test/
 
-The last two parts of a file's name, between underscores, are label and bias. Images are sorted by name: LfF's tables are by row. A set
-holds all that its folder holds, also the aligned test images that published loaders drop.
+The last two parts of a file name, between underscores, are label and bias. Images are sorted by name: LfF's tables are indexed by row. A
+set contains all images of its folder, including the aligned test images that published loaders drop.
 
-Images are resized to a square whatever their shape, and nothing is cut off; training sees a random window of the square with 4 zeros
-around it, and flips it, as the published code of the paper's first author does.
+Images are resized to a square without cropping, whatever their shape; training takes a random window of the square padded with 4 zeros and
+flips it, as in the published code of the paper's first author.
 """
 
 import dataclasses
@@ -44,25 +44,25 @@ class Listed(NamedTuple):
 
 @dataclasses.dataclass
 class Config:
-    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent",)  # where training sets are equally large
+    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent",)  # among training sets of equal size
 
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir", "resident_gib", "threads")
 
     dir: str = ""
     conflicting_percent: Percent = 1.0  # of the training set
     side_px: Count = 224
-    corrupt: Corrupt = "fail"  # images that cannot be read; skip: they are left out, in a stream the next takes the place
-    resident_gib: NotNegative = 4.0  # sets up to this size are read once and stay in memory, the training set on the device
-    threads: Whole = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
+    corrupt: Corrupt = "fail"  # for unreadable images; skip: they are left out, in a stream the next image replaces them
+    resident_gib: NotNegative = 4.0  # sets up to this size are read once and kept in memory, the training set on the device
+    threads: Whole = 0  # to read and decode; 0: one per core, at most 16, or 4 for stored squares
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="padded", padding_px=4, flip=0.5))
 
 
 def check(cfg: Config, percents: tuple[float, ...] = PERCENTS) -> None:
-    """Raises ValueError for settings that no set has."""
+    """Raises ValueError for a ratio without a data set, and FileNotFoundError for a missing folder."""
     if cfg.conflicting_percent not in percents:
         raise ValueError(f"data.conflicting_percent = {cfg.conflicting_percent} is not one of {', '.join(map(str, percents))}")
     if not pathlib.Path(cfg.dir).is_dir():
-        raise FileNotFoundError(f"data.dir = {cfg.dir!r} is no folder: name the one of the data set with --config.data.dir=FOLDER")
+        raise FileNotFoundError(f"data.dir = {cfg.dir!r} is not a folder: name the folder of the data set with --config.data.dir=FOLDER")
 
 
 def table_path(folder: pathlib.Path, percent: float) -> pathlib.Path:
@@ -72,10 +72,10 @@ def table_path(folder: pathlib.Path, percent: float) -> pathlib.Path:
 def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
     """[train, val, test] of a table whose column `bias` holds the bias; images are named relative to its folder.
 
-    Raises ValueError for a row that cannot be, also for an image that is listed twice, and FileNotFoundError for one that is not there.
+    Raises ValueError for an invalid row or an image listed twice, and FileNotFoundError for a missing image.
     """
     allowed = {"y": classes, bias: classes, "split": len(SPLITS)}
-    found: list[list[tuple]] = [[] for _ in SPLITS]
+    by_split: list[list[tuple]] = [[] for _ in SPLITS]
     split_of: dict[str, int] = {}
     twice = []
     for line, row in tables.rows(path, ("img_filename", *allowed)):
@@ -83,60 +83,60 @@ def read_table(path: pathlib.Path, bias: str, classes: int) -> list[Listed]:
         for column, count in allowed.items():
             number = tables.whole(row[column])
             if number is None or number not in range(count):
-                raise ValueError(f"{path}, line {line}: {column} = {row[column]!r} is not one of 0 to {count - 1}")
+                raise ValueError(f"{path}, line {line}: {column} = {row[column]!r} is not a whole number from 0 to {count - 1}")
             numbers[column] = number
         name, split = row["img_filename"].strip().replace("\\", "/"), numbers["split"]
         if not name:
-            raise ValueError(f"{path}, line {line}: img_filename is empty")
-        file = os.path.realpath(path.parent / name)  # which may be written in several ways
+            raise ValueError(f"{path}, line {line}: img_filename is empty: name the image, or delete the row")
+        file = os.path.realpath(path.parent / name)  # one file can be spelled in several ways
         if file in split_of:
             twice.append(f"{name} ({SPLITS[split_of[file]]}, then {SPLITS[split]})")
         split_of[file] = split
-        found[split].append((name, numbers["y"], numbers[bias]))
+        by_split[split].append((name, numbers["y"], numbers[bias]))
     if twice:
         raise ValueError(
             f"{path} lists {len(twice)} images twice: {', '.join(twice[:5])}{', ...' if len(twice) > 5 else ''}. "
-            "An image belongs to one split, once: delete the other rows"
+            "Each image must have exactly one row: delete the others"
         )
-    absent = [name for rows in found for name, *_ in rows if not (path.parent / name).is_file()]
+    absent = [name for rows in by_split for name, *_ in rows if not (path.parent / name).is_file()]
     if absent:
-        raise FileNotFoundError(f"{path} names {len(absent)} images that are not there, {path.parent / absent[0]} among them: unpack them")
-    for name, rows in zip(SPLITS, found, strict=True):
+        raise FileNotFoundError(f"{path} names {len(absent)} images that do not exist, e.g. {path.parent / absent[0]}: unpack them")
+    for name, rows in zip(SPLITS, by_split, strict=True):
         if not rows:
-            raise ValueError(f"{path} has no row of the {name} set (split = {SPLITS.index(name)})")
-    return [_listed(sorted(rows)) for rows in found]
+            raise ValueError(f"{path} has no row for the {name} set (split = {SPLITS.index(name)}): add its images")
+    return [_listed(sorted(rows)) for rows in by_split]
 
 
 def read_archive(root: pathlib.Path, percent: float, classes: int, cure: str) -> list[Listed]:
-    """[train, val, test] of a published archive; cure: what to do where it is not there."""
+    """[train, val, test] of a published archive; cure: what to do if it is missing."""
     share = root / f"{percent:g}pct"
     groups = (
         [share / "align", first_of(share / "conflict", share / "conlict")],
         [first_of(*(folder / name for folder in (share, root) for name in ("valid", "val")))],
         [root / "test"],
     )
-    for place in (place for group in groups for place in group):
-        if not list_images(place):
+    for folder in (folder for group in groups for folder in group):
+        if not list_images(folder):
             raise FileNotFoundError(
-                f"no images under {place}: expected are {share}/align, {share}/conflict, {share}/valid (or {root}/valid) "
+                f"no images under {folder}: needed are {share}/align, {share}/conflict, {share}/valid (or {root}/valid) "
                 f"and {root}/test. {cure}"
             )
     return [read_names(root, group, classes) for group in groups]
 
 
-def first_of(*places: pathlib.Path) -> pathlib.Path:
-    """The first folder that is there, or else the first."""
-    return next((place for place in places if place.is_dir()), places[0])
+def first_of(*folders: pathlib.Path) -> pathlib.Path:
+    """The first folder that exists, or else the first."""
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
-def list_images(place: pathlib.Path) -> list[pathlib.Path]:
-    """All below a folder, if it is there; not those that macOS adds to archives (._x.png), nor what lies in system folders."""
-    return [place / name for name in image_files.list_below(place)] if place.is_dir() else []
+def list_images(folder: pathlib.Path) -> list[pathlib.Path]:
+    """All images below a folder, if it exists, without those that macOS adds to archives (._x.png) or in system folders."""
+    return [folder / name for name in image_files.list_below(folder)] if folder.is_dir() else []
 
 
-def read_names(root: pathlib.Path, places: list[pathlib.Path], classes: int) -> Listed:
-    """The images below some folders, with the label and bias that their names tell."""
-    rows = [(path.relative_to(root).as_posix(), *tokens(path, classes)) for place in places for path in list_images(place)]
+def read_names(root: pathlib.Path, folders: list[pathlib.Path], classes: int) -> Listed:
+    """The images below some folders, with the label and bias in their names."""
+    rows = [(path.relative_to(root).as_posix(), *tokens(path, classes)) for folder in folders for path in list_images(folder)]
     return _listed(sorted(rows))
 
 
@@ -145,7 +145,7 @@ def tokens(path: pathlib.Path, classes: int) -> tuple[int, int]:
     label, bias = path.stem.split("_")[-2:] if path.stem.count("_") else ("", "")
     numbers = [str(number) for number in range(classes)]
     if label not in numbers or bias not in numbers:
-        raise ValueError(f"{path}: the name must end in _<label>_<bias>, both of 0 to {classes - 1}. Move other images out of the folder")
+        raise ValueError(f"{path}: the name must end in _<label>_<bias>, each from 0 to {classes - 1}. Move other images out of the folder")
     return int(label), int(bias)
 
 
@@ -178,10 +178,10 @@ def table_facts(path: pathlib.Path) -> dict:
 
 
 def read(cfg: Config, root: pathlib.Path, listed: Sequence[Listed]) -> tuple[list[Split], dict[str, Any]]:
-    """The images of each split, in memory if small, and what is to be told of them."""
+    """The images of each split, in memory if small, and facts about them for the results."""
     splits = [_read(cfg, root, rows, i > 0) for i, rows in enumerate(listed)]
     lost = [set(rows.name) - set(split.name) for rows, split in zip(listed, splits, strict=True)]
-    return splits, {"unreadable": sorted(map(str, set().union(*lost)))}  # of a stream, known only later
+    return splits, {"unreadable": sorted(map(str, set().union(*lost)))}  # in a stream, known only later
 
 
 def _read(cfg: Config, root: pathlib.Path, rows: Listed, evaluated: bool) -> Split:
@@ -196,7 +196,7 @@ def _read(cfg: Config, root: pathlib.Path, rows: Listed, evaluated: bool) -> Spl
 
 
 def stretch(content: bytes, side_px: int) -> np.ndarray:
-    """uint8 [side_px, side_px, 3]: the whole image as a square, by the filter of torchvision's Resize. Raises ValueError."""
+    """uint8 [side_px, side_px, 3]: the whole image resized to a square like torchvision's Resize. Raises ValueError for bad content."""
     from PIL import Image
 
     return np.asarray(decode.image(content).resize((side_px, side_px), Image.Resampling.BILINEAR))

@@ -1,11 +1,11 @@
-"""Colored MNIST: digits whose colour gives away the label, but for a known share of the training set.
+"""Colored MNIST: digits whose colour reveals the label, except for a known share of the training set.
 
-The foreground is coloured, the background stays black: pixel = floor(grey · clip(colour + N(0, 0.005), 0, 1)), one draw per image
-and channel, after LfF (its "severity 4"). Each digit has its own mean colour. Numbers are those of Lee et al. (2022), Table 8:
-45,000 training and 5,000 validation images from MNIST's training set, 10,000 test images with colours uniform over all ten.
-Which images conflict is drawn at random, stratified by digit; their colour is uniform over the other nine.
+The foreground is coloured, the background stays black: pixel = floor(grey · clip(colour + N(0, 0.005), 0, 1)), one draw per image and
+channel, after LfF (its "severity 4"). Each digit has its own mean colour. Counts are those of Lee et al. (2022), Table 8: 45,000 training
+and 5,000 validation images from MNIST's training set, 10,000 test images with colours uniform over all ten. Conflicting images are drawn at
+random, stratified by digit; their colour is uniform over the other nine.
 
-Three ways to get it: a folder of MNIST's IDX files (gzipped or not), TFDS, or the published archive of PNG files.
+It is built from MNIST's IDX files (gzipped or not), from TFDS, or read from the published archive of PNG files.
 """
 
 import dataclasses
@@ -49,9 +49,9 @@ SCALES = {"unit": 255.0, "double255": 255.0 * 255.0}
 
 @dataclasses.dataclass
 class Config:
-    """dir: the folder of the IDX files, of the prepared TFDS data, or of the archive (the one that holds 0.5pct, 1pct, ... or cmnist)."""
+    """dir: the folder of the IDX files, of the prepared TFDS data, or of the archive (which contains 0.5pct, 1pct, ... or cmnist)."""
 
-    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")  # what a grid may vary: images, labels and biases alone
+    varies: ClassVar[tuple[str, ...]] = ("conflicting_percent", "seed")  # what a grid may vary: only images, labels and biases
 
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir",)
 
@@ -59,10 +59,10 @@ class Config:
     layout: Literal["idx", "tfds", "png"] = "idx"
     conflicting_percent: Percent = 1.0
     input_scale: Literal["double255", "unit"] = "double255"  # divided by 255 twice, as in the published code; unit: [0, 1]
-    seed: Whole = 0  # of the data: which images, which conflict, colours
+    seed: Whole = 0  # of the data: choice of images, conflicting images, colours
 
     def open(self) -> Source:
-        """Raises FileNotFoundError, saying what was expected where and how to get it, and ValueError for other settings."""
+        """Raises FileNotFoundError, which names what is missing and how to get it, and ValueError for invalid settings."""
         values.check(self, "data")
         if self.layout == "png":
             train, val, test = read_archive(pathlib.Path(self.dir), self.conflicting_percent)
@@ -93,9 +93,9 @@ class Config:
 def construct(
     train_image: np.ndarray, train_label: np.ndarray, test_image: np.ndarray, test_label: np.ndarray, percent: float, seed: int
 ) -> tuple[Split, Split, Split]:
-    """(train, val, test) from MNIST's own images [n, 28, 28] uint8 and labels [n]. The test set is the same for every percent."""
+    """(train, val, test) from MNIST's images [n, 28, 28] uint8 and labels [n]. The test set is the same for every percent."""
     if len(train_label) < TRAIN + VAL:
-        raise ValueError(f"Colored MNIST takes {TRAIN + VAL} training digits, and here are {len(train_label)}: fetch MNIST again")
+        raise ValueError(f"Colored MNIST needs {TRAIN + VAL} training digits, but there are {len(train_label)}: download MNIST again")
     rng = np.random.default_rng([seed, 0])
     picked = rng.permutation(len(train_label))[: TRAIN + VAL]
     splits = []
@@ -111,7 +111,7 @@ def construct(
 
 
 def _stratified(label: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
-    """`total` rows, each class in proportion to its size (largest remainders), without replacement."""
+    """`total` rows without replacement, each class in proportion to its size (largest remainders)."""
     classes, sizes = np.unique(label, return_counts=True)
     exact = total * sizes / len(label)
     quota = np.floor(exact).astype(int)
@@ -130,31 +130,31 @@ def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
     """[train images, train labels, test images, test labels] from MNIST's four IDX files."""
     arrays = []
     for stem, dimensions in (("train-images", 3), ("train-labels", 1), ("t10k-images", 3), ("t10k-labels", 1)):
-        found = [path for path in (folder / f"{stem}-idx{dimensions}-ubyte{end}" for end in (".gz", "")) if path.is_file()]
-        if not found:
+        paths = [path for path in (folder / f"{stem}-idx{dimensions}-ubyte{end}" for end in (".gz", "")) if path.is_file()]
+        if not paths:
             raise FileNotFoundError(
-                f"{folder / stem}-idx{dimensions}-ubyte[.gz] is missing. Expected are MNIST's four IDX files (train-images, train-labels, "
-                f"t10k-images, t10k-labels): fetch them into that folder, or give theirs with --config.data.dir=FOLDER, "
-                f"or take them from TFDS with --config.data.layout=tfds"
+                f"{folder / stem}-idx{dimensions}-ubyte[.gz] is missing. MNIST's four IDX files are needed (train-images, train-labels, "
+                f"t10k-images, t10k-labels): download them to that folder, name their folder with --config.data.dir=FOLDER, "
+                f"or use TFDS with --config.data.layout=tfds"
             )
-        path, kind = found[0], f"is no IDX file of {dimensions} dimensions of bytes, or is damaged"
-        with files.guarded(path, "fetch it again", kind), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        path, kind = paths[0], f"is not an IDX file of bytes with {dimensions} dimensions, or is damaged"
+        with files.guarded(path, "download it again", kind), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             magic, *shape = struct.unpack(f">{1 + dimensions}i", file.read(4 + 4 * dimensions))
             size = math.prod(shape)
             if magic != 0x800 + dimensions or min(shape) < 0 or size > files.DEFLATED * path.stat().st_size:
-                raise files.Fault("its beginning is not of such a file")
+                raise files.Fault("its header is invalid")
             content = file.read(size + 1)
             if len(content) != size:
-                raise files.Fault("it does not have the size that it declares")
+                raise files.Fault("its size differs from the one in its header")
         arrays.append(np.frombuffer(content, np.uint8).reshape(shape))
     for image, label, name in ((arrays[0], arrays[1], "train"), (arrays[2], arrays[3], "t10k")):
         if len(image) != len(label):
-            raise ValueError(f"{folder}: {name}-images holds {len(image)} digits and {name}-labels {len(label)}: fetch both again")
+            raise ValueError(f"{folder}: {name}-images has {len(image)} digits but {name}-labels has {len(label)}: download both again")
     return arrays
 
 
 def read_tfds(folder: str) -> list[np.ndarray]:
-    """The same from TFDS's `mnist`, prepared as array_record (the form that is read without TensorFlow)."""
+    """The same arrays from TFDS's `mnist`, prepared as array_record (the format that is read without TensorFlow)."""
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -167,8 +167,8 @@ def read_tfds(folder: str) -> list[np.ndarray]:
             source = tfds.data_source("mnist", split=split, data_dir=folder)
         except Exception as error:
             raise FileNotFoundError(
-                f"TFDS finds no mnist prepared as array_record under {folder}: "
-                f"tfds.builder('mnist', data_dir={folder!r}, file_format='array_record').download_and_prepare() makes it"
+                f"TFDS found no mnist prepared as array_record under {folder}: prepare it with "
+                f"tfds.builder('mnist', data_dir={folder!r}, file_format='array_record').download_and_prepare()"
             ) from error
         rows = [source[i] for i in range(len(source))]
         arrays += [np.stack([row["image"][..., 0] for row in rows]), np.array([row["label"] for row in rows])]
@@ -176,9 +176,9 @@ def read_tfds(folder: str) -> list[np.ndarray]:
 
 
 def read_archive(folder: pathlib.Path, percent: float) -> tuple[Split, Split, Split]:
-    """(train, val, test) from the PNG archive of DisEnt and BiasEnsemble, see `biased_images`; it may lie in a folder cmnist."""
+    """(train, val, test) from the PNG archive of DisEnt and BiasEnsemble, see `biased_images`; it may be in a sub-folder cmnist."""
     root = biased_images.first_of(folder / "cmnist", folder)
-    cure = "--config.data.layout=idx makes the set from MNIST instead"
+    cure = "--config.data.layout=idx builds the set from MNIST instead"
     train, val, test = biased_images.read_archive(root, percent, 10, cure)
     return _read_pngs(root, train), _read_pngs(root, val), _read_pngs(root, test)
 
@@ -189,7 +189,9 @@ def _read_pngs(root: pathlib.Path, listed: biased_images.Listed) -> Split:
         try:
             images.append(np.asarray(decode.image((root / name).read_bytes())))
         except (OSError, ValueError) as error:
-            raise ValueError(f"{root / name} cannot be read as an image ({error}): fetch the archive again") from error
+            raise ValueError(f"{root / name} cannot be read as an image ({error}): download the archive again") from error
         if images[-1].shape != (28, 28, 3):
-            raise ValueError(f"{root / name} is {images[-1].shape[1]} x {images[-1].shape[0]} pixels, and Colored MNIST has 28 x 28")
+            raise ValueError(
+                f"{root / name} is {images[-1].shape[1]} x {images[-1].shape[0]} pixels, not 28 x 28: download the archive again"
+            )
     return Split(np.stack(images), listed.label, listed.bias, listed.name)

@@ -1,17 +1,17 @@
-"""Corrupted CIFAR-10 (Nam et al., 2020, LfF): images of CIFAR-10, most of each class spoilt in the class's own way.
+"""Corrupted CIFAR-10 (Nam et al., 2020, LfF): images of CIFAR-10, most of each class with the corruption of that class.
 
-Its ten corruptions are "type 0" (snow, frost, fog, ...) or "type 1" (noise and blur), at LfF's Severity 4, see `corruptions`. Three ways to
-get it:
+Its ten corruptions are "type 0" (snow, frost, fog, ...) or "type 1" (noise and blur), at LfF's Severity 4, see `corruptions`. It has three
+layouts:
 
     cifar    CIFAR-10's own files, python version (cifar-10-batches-py) or binary (cifar-10-batches-bin), and data.seed
     lff      LfF's folder CorruptedCIFAR10-Type0-Skewed0.01-Severity4, with train/ and valid/, each images.npy and attrs.npy
-    archive  DisEnt's: DIR/1pct/{align,conflict}/**, DIR/1pct/valid/**, DIR/test/**, files named .._<y>_<b>.png. Its corruptions may differ
+    archive  DisEnt's: DIR/1pct/{align,conflict}/**, DIR/1pct/valid/**, DIR/test/**, files named .._<y>_<b>.png. Corruptions may differ
 
-Made from CIFAR-10, 4,500 images of each class train and 500 validate; in both round(ratio · size) of each class conflict, their corruption
-uniform over the other nine; each of the 10,000 test images gets a corruption such that every cell (class, corruption) has 100. Images are
-the same in all ratios but where one begins to conflict. Differs from LfF's arrays: those train on all 50,000 images and "validate" on the
-test set, assign corruptions in the order of the file, and come from another generator. Of lff's training images a tenth of each class,
-of aligned and conflicting ones alike, is held out here to validate.
+Built from CIFAR-10, the training set has 4,500 and the validation set 500 images of each class. In both, round(ratio · size) images of each
+class conflict, with a corruption uniform over the other nine. Each cell (class, corruption) of the 10,000 test images has 100. An image is
+the same at all ratios, except where it becomes conflicting. LfF's arrays differ: they train on all 50,000 images and "validate" on the test
+set, assign corruptions in file order, and come from another generator. Here 10 % of lff's training images are held out for validation,
+stratified by class and alignment.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from jaxbed import values
-from jaxbed.data import biased_images, corruptions
+from jaxbed.data import biased_images, corruptions, weather
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.source import Source
 from jaxbed.data.split import Split
@@ -37,6 +37,33 @@ SIDE, VAL_SHARE = corruptions.SIDE, 0.1
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 TRAIN_FILES, TEST_FILE = tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch"
 HELD, TRAIN, VAL, TEST = range(4)  # streams of random numbers
+# LfF's two lists: the corruption at index c is aligned with class c
+TYPES = {
+    0: (
+        weather.snow,
+        weather.frost,
+        weather.fog,
+        corruptions.brightness,
+        corruptions.contrast,
+        weather.spatter,
+        corruptions.elastic,
+        corruptions.jpeg,
+        corruptions.pixelate,
+        corruptions.saturate,
+    ),
+    1: (
+        corruptions.gaussian_noise,
+        corruptions.shot_noise,
+        corruptions.impulse_noise,
+        corruptions.speckle_noise,
+        corruptions.gaussian_blur,
+        corruptions.defocus_blur,
+        corruptions.glass_blur,
+        corruptions.motion_blur,
+        corruptions.zoom_blur,
+        corruptions.original,
+    ),
+}
 
 
 @dataclasses.dataclass
@@ -45,23 +72,23 @@ class Config:
 
     MAY_CHANGE: ClassVar[tuple[str, ...]] = ("dir",)
 
-    dir: str = "data/cifar10"  # the folder named above, or the one that holds it
+    dir: str = "data/cifar10"  # the folder named above, or its parent
     layout: Literal["cifar", "lff", "archive"] = "cifar"
     conflicting_percent: biased_images.Percent = 1.0
     type: Literal[0, 1] = 0  # cifar, lff: LfF's list of corruptions
-    frost: str = ""  # cifar, type 0: folder of CIFAR-10-C's images of frost; empty: made-up frost
-    seed: Whole = 0  # cifar: of all draws; lff: of what validates
+    frost: str = ""  # cifar, type 0: folder of CIFAR-10-C's frost images; empty: synthetic frost
+    seed: Whole = 0  # cifar: of all draws; lff: of the validation split
     augment: Augment = dataclasses.field(
         default_factory=lambda: Augment(crop="padded", crop_px=SIDE, padding_px=4, flip=0.5, mean=MEAN, std=STD)
     )
 
     def open(self) -> Source:
-        """Raises FileNotFoundError, saying what was expected where, and ValueError for other settings."""
+        """Raises FileNotFoundError, which names what is missing, and ValueError for invalid settings."""
         images = biased_images.Config(self.dir, self.conflicting_percent, SIDE)
         biased_images.check(images)
         values.check(self, "data")
         if self.frost and (self.layout, self.type) != ("cifar", 0):
-            raise ValueError(f"data.frost = {self.frost!r} does nothing with layout = {self.layout!r} and type = {self.type}: drop it")
+            raise ValueError(f"data.frost = {self.frost!r} has no effect with layout = {self.layout!r} and type = {self.type}: remove it")
         root = pathlib.Path(self.dir)
         facts: dict[str, Any] = {"layout": self.layout, "data_seed": self.seed}
         if self.layout == "cifar":
@@ -73,21 +100,21 @@ class Config:
         else:
             root = biased_images.first_of(root / "cifar10c", root)
             listed = biased_images.read_archive(root, self.conflicting_percent, len(CLASSES), "Other layouts: cifar, lff")
-            splits, told = biased_images.read(images, root, listed)
-            facts |= told
+            splits, read_facts = biased_images.read(images, root, listed)
+            facts |= read_facts
         if self.layout != "archive":
-            facts["corruptions"] = [function.__name__ for function in corruptions.TYPES[self.type]]
+            facts["corruptions"] = [function.__name__ for function in TYPES[self.type]]
         if (self.layout, self.type) == ("cifar", 0):
             facts["frost"] = self.frost or "made up"
         return biased_images.make_source(self, "corrupted_cifar10", CLASSES, "corruption", splits, facts)
 
 
 def list_corruptions(kind: int, frost: str) -> list[Callable]:
-    """The functions of the ten, by class; frost with its textures."""
-    functions = list(corruptions.TYPES[kind])
+    """The ten corruptions, by class; frost with its textures, if any."""
+    functions = list(TYPES[kind])
     if frost:
-        textures = corruptions.read_textures(pathlib.Path(frost))
-        functions[functions.index(corruptions.frost)] = functools.partial(corruptions.frost, textures=textures)
+        textures = weather.read_textures(pathlib.Path(frost))
+        functions[functions.index(weather.frost)] = functools.partial(weather.frost, textures=textures)
     return functions
 
 
@@ -110,7 +137,9 @@ def construct(
         now, ever = (rank < np.round(size * share / 100) for share in (percent, max(biased_images.PERCENTS)))
         other = (label + rng.integers(1, len(CLASSES), len(label))) % len(CLASSES)
         spoilt = _corrupt(image, label, functions, rng)
-        spoilt[now] = _corrupt(image[ever], other[ever], functions, rng)[now[ever]]  # all that ever conflict: no draw depends on the ratio
+        spoilt[now] = _corrupt(image[ever], other[ever], functions, rng)[
+            now[ever]
+        ]  # all that conflict at any ratio: no draw depends on the ratio
         splits.append(_split(spoilt, label, np.where(now, other, label), name, rows))
     rng = np.random.default_rng([seed, TEST])
     bias = _ranks(test_label, rng)[0] % len(CLASSES)
@@ -118,11 +147,11 @@ def construct(
 
 
 def _ranks(label: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Of each image [n]: its place in a random order of its class, from 0, and the size of its class."""
+    """For each image [n], its rank in a random order of its class, from 0, and the size of its class."""
     rank, size = np.empty((2, len(label)), int)
     for y in np.unique(label):
-        own = label == y
-        rank[own], size[own] = rng.permutation(own.sum()), own.sum()
+        of_class = label == y
+        rank[of_class], size[of_class] = rng.permutation(of_class.sum()), of_class.sum()
     return rank, size
 
 
@@ -148,12 +177,12 @@ def read_cifar(folder: pathlib.Path) -> list[np.ndarray]:
                 continue
             paths = [root / f"{name}{ending}" for name in (*TRAIN_FILES, TEST_FILE)]
             if missing := [path.name for path in paths if not path.is_file()]:
-                raise FileNotFoundError(f"{root} has {TEST_FILE}{ending} and lacks {', '.join(missing)}: unpack CIFAR-10 again")
-            parts = [read(path) for path in paths]
-            train = [np.concatenate(arrays) for arrays in zip(*parts[:-1], strict=True)]
-            return [*train, *parts[-1]]
+                raise FileNotFoundError(f"{root} has {TEST_FILE}{ending} but lacks {', '.join(missing)}: unpack CIFAR-10 again")
+            *batches, test = [read(path) for path in paths]
+            train = [np.concatenate(arrays) for arrays in zip(*batches, strict=True)]
+            return [*train, *test]
     raise FileNotFoundError(
-        f"{folder} holds neither cifar-10-batches-py nor cifar-10-batches-bin: unpack CIFAR-10 there, python or binary version, "
+        f"{folder} contains neither cifar-10-batches-py nor cifar-10-batches-bin: unpack CIFAR-10 there, python or binary version, "
         f"or name another folder with --config.data.dir=FOLDER"
     )
 
@@ -162,29 +191,29 @@ def _read_binary(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     content = np.frombuffer(path.read_bytes(), np.uint8)
     size = 1 + 3 * SIDE**2
     if len(content) % size:
-        raise ValueError(f"{path} has {len(content)} bytes, no multiple of the {size} of an image: unpack CIFAR-10 again")
+        raise ValueError(f"{path} has {len(content)} bytes, not a multiple of the {size} of an image: unpack CIFAR-10 again")
     rows = content.reshape(-1, size)
     return _images(path, rows[:, 1:], rows[:, 0])
 
 
 def _allowed(module: str, name: str) -> Any:
-    """What a pickle may call: only what rebuilds an array."""
+    """What a pickle may call: only functions that rebuild an array."""
     if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
         return getattr(np, name)
     if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-        return lambda kind, shape, code: np.ndarray((0,), np.uint8)  # as all begin
-    raise files.Fault(f"it asks for {names.cut(f'{module}.{name}')}, and only arrays are allowed")
+        return lambda kind, shape, code: np.ndarray((0,), np.uint8)  # arrays are created empty, then filled
+    raise files.Fault(f"it asks for {names.cut(f'{module}.{name}')}, but only arrays are allowed")
 
 
 def _read_pickle(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
-    with files.guarded(path, "unpack it again", "is no file of CIFAR-10's python version, or is damaged"):
+    with files.guarded(path, "unpack it again", "is not a file of CIFAR-10's python version, or is damaged"):
         content = pickles.load(io.BytesIO(path.read_bytes()), _allowed, encoding="bytes")
         planes, label = np.asarray(content[b"data"]), np.asarray(content[b"labels"])
     return _images(path, planes, label)
 
 
 def _images(path: pathlib.Path, planes: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(images [n, 32, 32, 3], labels [n]) of three planes [n, 3072] each."""
+    """(images [n, 32, 32, 3], labels [n]) from colour planes [n, 3072]."""
     label = label.reshape(-1)
     if (
         planes.dtype != np.uint8
@@ -199,21 +228,21 @@ def _images(path: pathlib.Path, planes: np.ndarray, label: np.ndarray) -> tuple[
 
 
 def read_lff(folder: pathlib.Path, kind: int, percent: float, seed: int) -> list[Split]:
-    """[train, val, test] of LfF's arrays; what it calls valid is CIFAR-10's test set."""
+    """[train, val, test] of LfF's arrays, whose `valid` is CIFAR-10's test set."""
     name = f"CorruptedCIFAR10-Type{kind}-Skewed{percent / 100:g}-Severity4"
     root = biased_images.first_of(folder / name, folder)
-    (train, label, bias), (test, test_label, test_bias) = (_read_arrays(root / part, name) for part in ("train", "valid"))
+    (train, label, bias), (test, test_label, test_bias) = (_read_arrays(root / split, name) for split in ("train", "valid"))
     held = np.zeros(len(label), bool)
     rng = np.random.default_rng([seed, HELD])
     for conflicting in (False, True):
         rows = np.flatnonzero((label != bias) == conflicting)
         rank, size = _ranks(label[rows], rng)
         held[rows] = rank < np.round(VAL_SHARE * size)
-    parts = [
-        _split(train[rows], label[rows], bias[rows], part, rows)
-        for part, rows in (("train", np.flatnonzero(~held)), ("val", np.flatnonzero(held)))
+    splits = [
+        _split(train[rows], label[rows], bias[rows], split, rows)
+        for split, rows in (("train", np.flatnonzero(~held)), ("val", np.flatnonzero(held)))
     ]
-    return [*parts, _split(test, test_label, test_bias, "test", np.arange(len(test)))]
+    return [*splits, _split(test, test_label, test_bias, "test", np.arange(len(test)))]
 
 
 def _read_arrays(folder: pathlib.Path, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -222,13 +251,13 @@ def _read_arrays(folder: pathlib.Path, name: str) -> tuple[np.ndarray, np.ndarra
     for path in (folder / "images.npy", folder / "attrs.npy"):
         if not path.is_file():
             raise FileNotFoundError(
-                f"{path} is missing: expected is LfF's folder {name} with train/ and valid/, images.npy and attrs.npy in each"
+                f"{path} is missing: LfF's folder {name} is needed, with images.npy and attrs.npy in train/ and in valid/"
             )
-        arrays.append(files.read_array(path, "make it again"))
+        arrays.append(files.read_array(path, "generate it again"))
     image, pair = arrays
     if image.shape != (len(image), SIDE, SIDE, 3) or image.dtype != np.uint8 or pair.shape != (len(image), 2):
         raise ValueError(
             f"{folder}: images.npy is {image.dtype} {list(image.shape)} and attrs.npy {list(pair.shape)}, not "
-            f"uint8 [n, 32, 32, 3] and [n, 2]"
+            f"uint8 [n, 32, 32, 3] and [n, 2]: generate them again"
         )
     return image, pair[:, 0], pair[:, 1]

@@ -1,38 +1,36 @@
-"""The corruptions of CIFAR-10-C (Hendrycks and Dietterich, 2019) at level 5, of many images at once, in NumPy.
+"""The corruptions of CIFAR-10-C (Hendrycks and Dietterich, 2019) at level 5, for many images at once, in NumPy.
 
-Each takes images [n, 32, 32, 3], float64 in [0, 1], and a generator, and gives the same; `corrupt` does so to bytes, cut off and not
-rounded, as published. Parameters are those of LfF's "Severity4", which is level 5.
+Each takes images [n, 32, 32, 3], float64 in [0, 1], and a generator, and returns such images; `corrupt` applies it to bytes, truncated and
+not rounded, as published. Parameters are those of LfF's "Severity4", which is level 5. Snow, frost, fog and spatter are in `weather`.
 
-Differs from the published code: draws come from one generator, a call drawing for all images; motion blur is ImageMagick's by its
-description (a one-sided Gaussian along a line, at whole pixels, edges repeated), not by itself; elastic's affine warp interpolates at exact
-positions, OpenCV's at 1/32 of a pixel; frost takes its textures from a folder, and where none is given has made-up ones. Kept, since
-released arrays have them: glass copies pixels where its text swaps them, saturation turns grey pixels reddish.
+Differences from the published code: all draws come from one generator, in one call for all images; motion blur reimplements ImageMagick's
+from its description (a one-sided Gaussian along a line, at whole pixels, edges repeated); elastic's affine warp interpolates at exact
+positions, OpenCV's at 1/32 of a pixel; frost reads its textures from a folder, or uses synthetic ones. Two properties of the released
+arrays are kept: glass copies pixels where the code seems to swap them, and saturation turns grey pixels reddish.
 """
 
 import functools
 import io
-import pathlib
 from collections.abc import Callable
 
 import numpy as np
 
 SIDE = 32
 LUMA = np.array([0.299, 0.587, 0.114])
-MUD = np.array([63, 42, 20]) / 255
 CHUNK = 1000  # images at a time, for memory
 
 
 def corrupt(function: Callable, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """uint8 [n, 32, 32, 3] by one of the functions below."""
+    """Applies a corruption to images uint8 [n, 32, 32, 3] and returns the same type."""
     out = np.empty_like(image)
     for first in range(0, len(image), CHUNK):
-        part = slice(first, first + CHUNK)
-        out[part] = np.clip(function(image[part] / 255, rng), 0, 1) * 255
+        chunk = slice(first, first + CHUNK)
+        out[chunk] = np.clip(function(image[chunk] / 255, rng), 0, 1) * 255
     return out
 
 
 def gaussian(image: np.ndarray, sigma: float, mode: str = "nearest", truncate: float = 4.0) -> np.ndarray:
-    """Blurs the axes 1 and 2."""
+    """Gaussian blur along axes 1 and 2."""
     from scipy import ndimage
 
     return ndimage.gaussian_filter(image, sigma, mode=mode, truncate=truncate, axes=(1, 2))
@@ -66,14 +64,14 @@ def gaussian_blur(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def defocus_blur(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A disk of radius 1.5 is all of 3 x 3 pixels, and its antialiasing of 0.1 pixel nothing."""
+    """A disk of radius 1.5 covers 3 x 3 pixels, and its antialiasing of 0.1 pixel has no effect."""
     from scipy import ndimage
 
     return ndimage.uniform_filter(image, 3, mode="mirror", axes=(1, 2))
 
 
 def glass_blur(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Twice, each pixel takes the colour of itself or a neighbour above or to the left, which has not been changed yet."""
+    """Twice, each pixel takes the colour of itself or of a not yet changed neighbour above or to the left."""
     image = np.floor(gaussian(image, 0.4) * 255) / 255
     inner = np.arange(2, SIDE)
     for _ in range(2):
@@ -103,7 +101,7 @@ def move(image: np.ndarray, radius: int, sigma: float, degrees: np.ndarray) -> n
 
 
 def zoom_matrix(factor: float) -> np.ndarray:
-    """[32, 32]: the central part of a side, enlarged so that its ends stay ends (SciPy's zoom of order 1), and the centre of that."""
+    """[32, 32]: enlarges the central part of a side with its ends fixed (SciPy's zoom of order 1) and cuts out the centre."""
     kept = int(np.ceil(SIDE / factor))
     size = round(kept * factor)
     position = (SIDE - kept) // 2 + (np.arange(SIDE) + (size - SIDE) // 2) * (kept - 1) / (size - 1)
@@ -112,7 +110,7 @@ def zoom_matrix(factor: float) -> np.ndarray:
 
 @functools.cache
 def zooms() -> np.ndarray:
-    """[1024, 1024]: the mean of an image and its enlargements by 1 to 1.25, as one product."""
+    """[1024, 1024]: the mean of an image and its enlargements by 1 to 1.25, as one matrix."""
     matrices = [zoom_matrix(factor) for factor in np.arange(1, 1.26, 0.01)]
     return (np.eye(SIDE**2) + sum(np.kron(matrix, matrix) for matrix in matrices)) / (len(matrices) + 1)
 
@@ -123,91 +121,14 @@ def zoom_blur(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def original(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return image + 0.5 / 255  # so that what is cut off brings back the same bytes
-
-
-# Weather
-
-
-def snow(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    layer, across = rng.normal(0.3, 0.3, image.shape[:3]), zoom_matrix(1.25)
-    layer = across @ layer @ across.T
-    layer = np.where(layer < 0.65, 0, np.minimum(layer, 1))
-    layer = move(np.floor(layer * 255)[..., None], 14, 12, rng.uniform(-135, -45, len(image)))
-    layer = np.rint(layer) / 255
-    whiter = np.maximum(image, (image @ LUMA)[..., None] * 1.5 + 0.5)
-    return 0.8 * image + 0.2 * whiter + layer + layer[:, ::-1, ::-1]
-
-
-def frost(image: np.ndarray, rng: np.random.Generator, textures: tuple[np.ndarray, ...] = ()) -> np.ndarray:
-    if textures:
-        layer, side = np.empty_like(image), np.arange(SIDE)
-        which, down, across = rng.integers(len(textures), size=len(image)), *rng.random((2, len(image), 1, 1))
-        for number, texture in enumerate(textures):
-            own = which == number
-            top, left = ((share[own] * (size - SIDE)).astype(int) for share, size in zip((down, across), texture.shape, strict=False))
-            layer[own] = texture[top + side[:, None], left + side] / 255
-    else:
-        ridges = (1 - np.abs(2 * plasma(len(image), 1.4, rng) - 1)) ** 2
-        layer = (0.3 + 0.7 * ridges)[..., None] * np.array([0.85, 0.95, 1.0])
-    return 0.75 * image + 0.45 * layer
-
-
-def read_textures(folder: pathlib.Path) -> tuple[np.ndarray, ...]:
-    """uint8 [H, W, 3] each: the first five images, by name, at a fifth of their size. The published code never takes its sixth."""
-    import cv2
-
-    from jaxbed.data import decode, image_files
-
-    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in image_files.ENDINGS)[:5] if folder.is_dir() else []
-    if not found:
-        raise FileNotFoundError(f"{folder} holds no images of frost: name the folder of frost1.png to frost6.jpg, or none for made-up ones")
-    textures = []
-    for path in found:
-        textures.append(cv2.resize(np.asarray(decode.image(path.read_bytes())), (0, 0), fx=0.2, fy=0.2))
-        if min(textures[-1].shape[:2]) <= SIDE:
-            raise ValueError(f"{path} has sides of {textures[-1].shape[:2]} px at a fifth of its size, and each must be above {SIDE}")
-    return tuple(textures)
-
-
-def fog(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    brightest = image.max((1, 2, 3), keepdims=True)
-    return (image + 1.5 * plasma(len(image), 1.75, rng)[..., None]) * brightest / (brightest + 1.5)
-
-
-def plasma(count: int, decay: float, rng: np.random.Generator) -> np.ndarray:
-    """[count, 32, 32] in [0, 1]: fractal height maps on a torus, by the diamond-square rule; each halving divides the noise by decay²."""
-    height, step, noise = np.zeros((count, SIDE, SIDE)), SIDE, 1.0
-
-    def fill(y: slice, x: slice, sides: list[np.ndarray]) -> None:
-        height[:, y, x] = sum(sides) / 4 + rng.uniform(-noise, noise, sides[0].shape)
-
-    while step > 1:
-        corner, centre = slice(0, SIDE, step), slice(step // 2, SIDE, step)
-        known = height[:, corner, corner]
-        lower = np.roll(known, -1, 1)
-        fill(centre, centre, [known, lower, np.roll(known, -1, 2), np.roll(lower, -1, 2)])
-        middle = height[:, centre, centre]
-        fill(corner, centre, [middle, np.roll(middle, 1, 1), known, np.roll(known, -1, 2)])
-        fill(centre, corner, [middle, np.roll(middle, 1, 2), known, np.roll(known, -1, 1)])
-        step, noise = step // 2, noise / decay**2
-    height -= height.min((1, 2), keepdims=True)
-    return height / height.max((1, 2), keepdims=True)
-
-
-def spatter(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Mud."""
-    liquid = gaussian(rng.normal(0.65, 0.1, image.shape[:3]), 0.5)
-    mud = gaussian((liquid > 0.68).astype(float), 0.6)
-    mud = np.where(mud < 0.8, 0, mud)[..., None]
-    return (1 - mud) * image + mud * MUD
+    return image + 0.5 / 255  # truncation then gives back the same bytes
 
 
 # Colour
 
 
 def brightness(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """HSV's value up by 0.3; hue and saturation stay."""
+    """Increases HSV's value by 0.3; hue and saturation are unchanged."""
     value = image.max(3, keepdims=True)
     brighter = np.minimum(value + 0.3, 1)
     return np.where(value > 0, image * brighter / np.where(value > 0, value, 1), brighter)
@@ -219,7 +140,7 @@ def contrast(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def saturate(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """HSV's saturation becomes 2.5 times itself and 0.2 more; grey counts as red."""
+    """Maps HSV's saturation s to 2.5 s + 0.2; grey counts as red."""
     value = image.max(3, keepdims=True)
     chroma = value - image.min(3, keepdims=True)
     saturation = chroma / np.where(value > 0, value, 1)
@@ -244,7 +165,7 @@ def elastic(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mirrored: bool) -> np.ndarray:
-    """Bilinear, [n, 32, 32, C] at positions y and x [n, 32, 32]. Beyond the edges, reflected; mirrored: edge pixels not twice."""
+    """Bilinear, [n, 32, 32, C] at positions y and x [n, 32, 32], reflected at the edges; mirrored: edge pixels not repeated."""
     rows, out = np.arange(len(image))[:, None, None], np.zeros(())
 
     def inside(index: np.ndarray) -> np.ndarray:
@@ -260,7 +181,7 @@ def sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mirrored: bool) -> n
 
 
 def jpeg(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Quality 40."""
+    """JPEG compression at quality 40."""
     from PIL import Image
 
     def one(pixels: np.ndarray) -> np.ndarray:
@@ -273,7 +194,7 @@ def jpeg(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def pixelate(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """To 20 pixels a side and back, by Pillow's box filter."""
+    """Resizes to 20 x 20 pixels and back with Pillow's box filter."""
     from PIL import Image
 
     small = int(SIDE * 0.65)
@@ -288,20 +209,3 @@ def pixelate(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _through_bytes(one: Callable, image: np.ndarray) -> np.ndarray:
     pixels = np.rint(image * 255).astype(np.uint8)
     return (np.stack([one(p) for p in pixels]) + 0.5) / 255
-
-
-TYPES = {  # LfF's two lists: the one at place c is aligned with class c
-    0: (snow, frost, fog, brightness, contrast, spatter, elastic, jpeg, pixelate, saturate),
-    1: (
-        gaussian_noise,
-        shot_noise,
-        impulse_noise,
-        speckle_noise,
-        gaussian_blur,
-        defocus_blur,
-        glass_blur,
-        motion_blur,
-        zoom_blur,
-        original,
-    ),
-}

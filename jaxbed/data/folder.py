@@ -3,15 +3,15 @@
     python -m jaxbed.main --config=erm:folder --config.data.train=DIR [--config.data.table=TABLE.csv]
         [--config.data.val=DIR] [--config.data.test=DIR] [--config.data.ood=NAME=DIR]
 
-Without a table, the sub-folders of `train` are the classes, and their sorted names the order of the classes in all sets. With one, the
-images of `train` may lie anywhere below it, and the table says what they are and which set each belongs to (`folder_table`). The other
-folders always have one sub-folder per class: `val` and `test` all classes of the training set, OOD sets some of them. Instead of a folder
-of images, each may be a folder of records that `data_prep` made, or tfds:NAME:SPLIT (`image_files.open_place`).
+Without a table, the sub-folders of `train` are the classes, and their sorted names give the order of the classes in all sets. With a table,
+images may be anywhere below `train`, and the table gives the label and the set of each (`folder_table`). The other folders always have one
+sub-folder per class: `val` and `test` all classes of the training set, OOD sets some of them. Instead of a folder of images, each may be a
+folder of records that `data_prep` wrote, or tfds:NAME:SPLIT (`image_files.open_location`).
 
-Where no validation set is named, a share of the training images of each label and bias is held out. A run needs no other set, but only
-validation scores remain then, of images that also select the epoch.
+If no validation set is named, a share of the training images of each label and bias is held out. A run needs no other set, but then its
+only scores are those of the validation images, which also select the epoch.
 
-Images become squares of size_px: the shorter side is resized, the center is cut out (`decode`: gray images become RGB, transparent pixels
+Images become squares of size_px: the shorter side is resized, the centre is cut out (`decode`: grey images become RGB, transparent pixels
 white, EXIF orientation is ignored). Training and evaluation see the same squares, training after augmentation.
 """
 
@@ -43,11 +43,11 @@ ROLES = {"val": "val", "test": "test"}  # all others are OOD sets
 class Listed(NamedTuple):
     """The images of one set, not yet read."""
 
-    origin: str  # what messages call it
+    origin: str  # its name in messages
     images: Images
     label: np.ndarray  # [n] int, in `classes`
     classes: tuple[str, ...]  # sorted
-    bias: np.ndarray  # [n] str: the class it votes for; "" where unknown
+    bias: np.ndarray  # [n] str: the class it votes for; "" if unknown
 
 
 @dataclasses.dataclass
@@ -56,33 +56,33 @@ class Config:
 
     train: str = ""  # folder of the training images
     table: str = ""  # CSV file with the columns file,label[,bias][,split], see `folder_table`
-    val: str = ""  # folder of images to select epochs on; empty: some training images are held out
+    val: str = ""  # folder of images for epoch selection; empty: some training images are held out
     test: str = ""
     ood: tuple[str, ...] = ()  # e.g. ("sketches=DIR", "night=DIR"); the option may also be repeated
-    val_share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.1  # of the training images that are held out
-    split_seed: Whole = 0  # of that choice
+    val_share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.1  # of the training images, held out for validation
+    split_seed: Whole = 0  # of that split
     size_px: Count = 128
-    corrupt: Corrupt = "fail"  # images that cannot be read; skip: they are left out, in a stream the next takes the place
-    resident_gib: NotNegative = 4.0  # sets up to this size are read once and stay in memory, the training set on the device
-    threads: Whole = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
+    corrupt: Corrupt = "fail"  # for unreadable images; skip: they are left out, in a stream the next image replaces them
+    resident_gib: NotNegative = 4.0  # sets up to this size are read once and kept in memory, the training set on the device
+    threads: Whole = 0  # to read and decode; 0: one per core, at most 16, or 4 for stored squares
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="padded", padding_px=4, flip=0.5))
 
     def open(self) -> Source:
-        """Raises FileNotFoundError or ValueError, which name the setting, the file or the line, and the cure."""
+        """Raises FileNotFoundError or ValueError, which name the setting, file or line, and the cure."""
         values.check(self, "data")
-        places = _places(self)
-        listed, notes = _tabled(self, places) if self.table else ({"train": _foldered(self, "train", self.train)}, [])
-        for name, place in places.items():
+        locations = _locations(self)
+        listed, notes = _tabled(self, locations) if self.table else ({"train": _foldered(self, "train", self.train)}, [])
+        for name, location in locations.items():
             if alike := [other for other in listed if names.key(other) == names.key(name)]:
-                raise ValueError(f"{_field(name)} = {place}: {self.table} lists images of a set {alike[0]} too: name it in one of the two")
-            listed[name] = _foldered(self, name, place)
+                raise ValueError(f"{_field(name)} = {location}: {self.table} also lists images of the set {alike[0]}: name it only once")
+            listed[name] = _foldered(self, name, location)
         classes = listed["train"].classes
         notes += _check_classes(listed)
         splits = {name: _read(self, name, one, classes) for name, one in listed.items()}
         lost = {f"{name}/{image}" for name, one in listed.items() for image in set(one.images.names) - set(splits[name].name)}
         if len(empty := np.setdiff1d(np.arange(len(classes)), splits["train"].label)):
             first = classes[empty[0]]
-            raise ValueError(f"no training image of class {first!r} is there and can be read: restore them, or remove the class")
+            raise ValueError(f"no training image of class {first!r} can be read: restore them, or remove the class")
         if "val" not in splits:
             splits["train"], splits["val"], note = _hold_out(self, splits["train"])
             notes.append(note)
@@ -107,107 +107,111 @@ def _field(name: str) -> str:
     return f"data.{name}" if name in ("train", *ROLES) else f"data.ood: {name}"
 
 
-def _places(cfg: Config) -> dict[str, str]:
-    """The folders of all sets but the training set, by name. Raises ValueError for settings that contradict each other."""
+def _locations(cfg: Config) -> dict[str, str]:
+    """The locations of all sets except the training set, by name. Raises ValueError for contradictory settings."""
     if not cfg.train:
         raise ValueError(f"data.train is empty: name the folder of your training images, which has one sub-folder per class: {COMMAND}")
-    places = {name: place for name in ROLES if (place := getattr(cfg, name))}
+    locations = {name: location for name in ROLES if (location := getattr(cfg, name))}
     for entry in cfg.ood:
-        name, equals, place = entry.partition("=")
-        if not (equals and name and place):
-            raise ValueError(f"data.ood = {entry!r} must be NAME=DIR, as --config.data.ood=sketches=DIR; it may be repeated")
+        name, equals, location = entry.partition("=")
+        if not (equals and name and location):
+            raise ValueError(f"data.ood = {entry!r} must be NAME=DIR, as in --config.data.ood=sketches=DIR; the option may be repeated")
         if (fault := folder_table.split_fault(name)) or name in ("train", *ROLES):
-            raise ValueError(f"data.ood: the name {name!r} {fault or 'is that of another set: take another one'}")
-        if alike := [other for other in places if names.key(other) == names.key(name)]:
-            raise ValueError(f"data.ood names {alike[0]} and {name}: give every set a name of its own")
-        places[name] = place
-    there = {"train": os.path.realpath(cfg.train)}
-    for name, place in places.items():
-        path = os.path.realpath(place)
-        for other, known in there.items():
+            raise ValueError(f"data.ood: the name {name!r} {fault or 'is that of another set: choose another name'}")
+        if alike := [other for other in locations if names.key(other) == names.key(name)]:
+            raise ValueError(f"data.ood names {alike[0]} and {name}: give each set a different name")
+        locations[name] = location
+    paths = {"train": os.path.realpath(cfg.train)}
+    for name, location in locations.items():
+        path = os.path.realpath(location)
+        for other, known in paths.items():
             if path == known:
-                trouble = "its images are trained on" if other == "train" else "one set cannot have two purposes"
-                raise ValueError(f"{_field(name)} = {place} is also {_field(other)}: {trouble}. Name another folder, or leave it out")
-        if not cfg.table and path.startswith(os.path.join(there["train"], "")):
-            raise ValueError(f"{_field(name)} = {place} lies in data.train = {cfg.train}, whose sub-folders are classes: move it out")
-        there[name] = path
-    return places
+                trouble = "its images are used for training" if other == "train" else "one set cannot have two purposes"
+                raise ValueError(f"{_field(name)} = {location} is also {_field(other)}: {trouble}. Name another folder, or leave it out")
+        if not cfg.table and path.startswith(os.path.join(paths["train"], "")):
+            raise ValueError(f"{_field(name)} = {location} is inside data.train = {cfg.train}, whose sub-folders are classes: move it")
+        paths[name] = path
+    return locations
 
 
-def _foldered(cfg: Config, name: str, place: str) -> Listed:
-    """A set of one sub-folder per class, or in a place of another kind."""
-    field, folder = f"{_field(name)} = {place}", pathlib.Path(place)
+def _foldered(cfg: Config, name: str, location: str) -> Listed:
+    """A set with one sub-folder per class, of records or of TFDS."""
+    field, folder = f"{_field(name)} = {location}", pathlib.Path(location)
     if folder.is_dir() and not (folder / "manifest.json").is_file():
         inside = sorted(path.name for path in folder.iterdir() if path.is_dir() and not image_files.is_system(path.name))
-        if (words := {each.lower() for each in inside}) & TRAINING_WORDS and words & OTHER_WORDS:  # one alone may be a class
+        if (words := {each.lower() for each in inside}) & TRAINING_WORDS and words & OTHER_WORDS:  # a single such name may be a class
             listed = shown([each for each in inside if each.lower() in TRAINING_WORDS | OTHER_WORDS])
             meant = f"--config.data.train={folder / next(each for each in inside if each.lower() in TRAINING_WORDS)}"
-            raise ValueError(f"{field} has the sub-folders {listed}, which are sets, not classes: name each by its own setting, as {meant}")
+            raise ValueError(
+                f"{field} has the sub-folders {listed}, which are sets, not classes: give each by its own option, as in {meant}"
+            )
         if not inside:
             table = ", or list them in a table, --config.data.table=TABLE.csv" if name == "train" else ""
-            raise ValueError(f"{field} has no sub-folders: put the images of each class into a sub-folder of its own{table}")
-    elif not folder.exists() and not place.startswith("tfds:"):
-        raise FileNotFoundError(_absent(field, place, "name a folder with one sub-folder per class"))
+            raise ValueError(f"{field} has no sub-folders: put the images of each class into one sub-folder{table}")
+    elif not folder.exists() and not location.startswith("tfds:"):
+        raise FileNotFoundError(_absent(field, location, "name a folder with one sub-folder per class"))
     try:
-        found = image_files.open_place(place, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads)
+        opened = image_files.open_location(location, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads)
     except (ValueError, FileNotFoundError) as error:
         raise type(error)(f"{_field(name)}: {error}") from error
-    return Listed(field, found.images, found.labels, found.classes, np.full(len(found.labels), ""))
+    return Listed(field, opened.images, opened.labels, opened.classes, np.full(len(opened.labels), ""))
 
 
-def _absent(field: str, place: str, cure: str) -> str:
-    """The message for a folder that is not there. Shells leave a ~ behind an equals sign as it is."""
-    home = ", with its full path in place of ~" if place.startswith("~") else ""
-    return f"{field} is no folder here ({pathlib.Path.cwd()}): {cure}{home}"
+def _absent(field: str, folder: str, cure: str) -> str:
+    """The message for a missing folder. Shells do not expand a ~ after an equals sign."""
+    home = ", and write its full path instead of ~" if folder.startswith("~") else ""
+    return f"{field} is not a folder (working directory {pathlib.Path.cwd()}): {cure}{home}"
 
 
-def _tabled(cfg: Config, places: dict[str, str]) -> tuple[dict[str, Listed], list[str]]:
-    """The sets that the table lists, and what the log should say of it."""
+def _tabled(cfg: Config, locations: dict[str, str]) -> tuple[dict[str, Listed], list[str]]:
+    """The sets that the table lists, and notes for the log."""
     path, folder = pathlib.Path(cfg.table), pathlib.Path(cfg.train)
     if not folder.is_dir():
-        raise FileNotFoundError(_absent(f"data.train = {cfg.train}", cfg.train, "name the one that the files of the table are in"))
+        raise FileNotFoundError(_absent(f"data.train = {cfg.train}", cfg.train, "name the folder that contains the files of the table"))
     rows, notes = folder_table.read(path, folder)
     classes = tuple(sorted({row.label for row in rows if row.split == "train"}))
     if not classes:
-        raise ValueError(f"{path} has no row of the training set (split = train)")
+        raise ValueError(f"{path} has no row for the training set (split = train): add one for each training image")
     if strange := [row for row in rows if row.label not in classes]:
         line, _, label, *_ = strange[0]
-        raise ValueError(f"{path}, line {line}: label = {label!r} is no class of the training set, which has {shown(classes, 10)}")
-    if missing := folder_table.without_row(folder, rows, list(places.values())):
-        notes.append(f"images in {folder} that have no row in {path} and are left out: {shown(missing, 3)} ({len(missing)} in all)")
-    votes, said = folder_table.votes(path, rows, classes)
+        allowed = shown(classes, 10)
+        raise ValueError(f"{path}, line {line}: label = {label!r} is not a class of the training set ({allowed}): correct the label")
+    if missing := folder_table.without_row(folder, rows, list(locations.values())):
+        notes.append(f"{len(missing)} images in {folder} have no row in {path} and are left out: {shown(missing, 3)}")
+    votes, vote_notes = folder_table.votes(path, rows, classes)
     listed: dict[str, Listed] = {}
     for name in dict.fromkeys(row.split for row in rows):
         if alike := [other for other in listed if names.key(other) == names.key(name)]:
-            raise ValueError(f"{path} has the sets {alike[0]} and {name}: give every set a name of its own")
-        own = [row for row in rows if row.split == name]
-        labels, files = sorted({row.label for row in own}), np.array([row.file for row in own])
+            raise ValueError(f"{path} has the sets {alike[0]} and {name}: give each set a different name")
+        of_split = [row for row in rows if row.split == name]
+        labels, files = sorted({row.label for row in of_split}), np.array([row.file for row in of_split])
         listed[name] = Listed(
             f"{path}, split {name}",
             image_files.decoded(image_files.files(folder, files), files, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads),
-            np.array([labels.index(row.label) for row in own]),
+            np.array([labels.index(row.label) for row in of_split]),
             tuple(labels),
-            np.array([votes.get(row.bias, "") for row in own]),
+            np.array([votes.get(row.bias, "") for row in of_split]),
         )
-    return listed, notes + said
+    return listed, notes + vote_notes
 
 
 def _check_classes(listed: dict[str, Listed]) -> list[str]:
-    """Raises ValueError for a set that has other classes than the training set; returns what the log should say of their names."""
+    """Raises ValueError for a set whose classes differ from the training set's; returns notes for the log on similar class names."""
     wanted = listed["train"].classes
     for name, (origin, _, _, classes, _) in listed.items():
         if strange := [each for each in classes if each not in wanted]:
-            raise ValueError(f"{origin} has the class {strange[0]!r}, which the training set lacks: it has {shown(wanted, 10)}")
+            allowed = shown(wanted, 10)
+            raise ValueError(f"{origin} has the class {strange[0]!r}, which is not in the training set ({allowed}): rename or remove it")
         if name in ROLES and (missing := [each for each in wanted if each not in classes]):
-            cure = "A set with some of the classes may be an OOD set"
-            raise ValueError(f"{origin} lacks the class {missing[0]!r}: it must have those of the training set. {cure}")
+            cure = "Only an OOD set may lack classes"
+            raise ValueError(f"{origin} lacks the class {missing[0]!r}, but must have all classes of the training set. {cure}")
     known: dict[str, str] = {}
     pairs = [(other, name) for name in wanted if (other := known.setdefault(names.key(name), name)) != name]
-    return [f"the classes {other!r} and {name!r} differ only in their spelling: are they one?" for other, name in pairs]
+    return [f"the classes {other!r} and {name!r} differ only in spelling: are they the same class?" for other, name in pairs]
 
 
 def _read(cfg: Config, name: str, listed: Listed, classes: tuple[str, ...]) -> Split:
-    """Its images, in memory if they are small, with numbers for label and bias."""
+    """The images of a set, in memory if small, with label and bias as class numbers."""
     label = np.array([classes.index(each) for each in listed.classes], np.int32)[listed.label]
     numbers = {"": -1, **{each: i for i, each in enumerate(classes)}}
     bias = np.array([numbers[each] for each in listed.bias.tolist()], np.int32)
@@ -218,32 +222,37 @@ def _read(cfg: Config, name: str, listed: Listed, classes: tuple[str, ...]) -> S
 
 
 def _hold_out(cfg: Config, train: Split) -> tuple[Split, Split, str]:
-    """(training set, validation set, what the log should say): of each label and bias a share; the only image of a kind is trained on."""
+    """(training set, validation set, note for the log): a share of each label and bias; the only image of a group stays in training."""
     _, kind, sizes = np.unique(np.stack([train.label, train.bias]), axis=1, return_inverse=True, return_counts=True)
     chosen = divide(train, cfg.val_share, cfg.split_seed) & (sizes[kind] > 1)
     counted = f"data.val_share = {cfg.val_share} of {len(chosen)} training images"
     if not chosen.any():
-        raise ValueError(f"{counted} holds out none, since no class has two: add images, or name a validation set, --config.data.val=DIR")
+        cure = "add images, or name a validation set with --config.data.val=DIR"
+        raise ValueError(f"{counted} holds out none, since no class has two images: {cure}")
     held = in_memory(pick(train, np.flatnonzero(chosen)), cfg.resident_gib, True)
-    note = f"val: {chosen.sum()} images are held out, of each label and bias alike ({counted}, data.split_seed = {cfg.split_seed})"
+    note = f"val: {chosen.sum()} images are held out, stratified by label and bias ({counted}, data.split_seed = {cfg.split_seed})"
     return pick(train, np.flatnonzero(~chosen)), held, note
 
 
 def _duplicates(train: Split, sets: dict[str, Split]) -> list[str]:
-    """What the log should say of images that are in the training set, pixel by pixel, and in others too; streamed ones are not compared."""
+    """Notes for the log on images that are identical, pixel by pixel, to a training image; streamed sets are not compared."""
     if isinstance(train.image, Images):
-        return ["the training set is streamed (data.resident_gib): images that are in another set too were not looked for"]
+        return ["the training set is streamed (data.resident_gib), so duplicates of its images in other sets were not searched for"]
     known = {_pixels(image): name for image, name in zip(train.image, train.name, strict=True)}
     notes = []
     for name, split in sets.items():
         if isinstance(split.image, Images):
-            notes.append(f"{name} is streamed (data.resident_gib): training images in it were not looked for")
+            notes.append(f"{name} is streamed (data.resident_gib), so duplicates of training images in it were not searched for")
             continue
-        pairs = [(own, known[found]) for own, image in zip(split.name, split.image, strict=True) if (found := _pixels(image)) in known]
+        pairs = [
+            (image_name, known[digest])
+            for image_name, image in zip(split.name, split.image, strict=True)
+            if (digest := _pixels(image)) in known
+        ]
         if pairs:
-            cure = "its scores are too good; remove them"
-            listed = shown([f"{own} = {other}" for own, other in pairs], 3)
-            notes.append(f"{name}: {len(pairs)} of {len(split.name)} images are training images too ({listed}): {cure}")
+            cure = "its scores are too high; remove them"
+            listed = shown([f"{image_name} = {other}" for image_name, other in pairs], 3)
+            notes.append(f"{name}: {len(pairs)} of {len(split.name)} images are also training images ({listed}): {cure}")
     return notes
 
 
@@ -252,14 +261,14 @@ def _pixels(image: np.ndarray) -> bytes:
 
 
 def _digest(split: Split) -> str:
-    """Of the names and labels that are trained on: statistics compare it between runs."""
-    found = hashlib.sha256("\n".join(split.name).encode())
-    found.update(split.label.tobytes())
-    return found.hexdigest()[:16]
+    """Hash of the names and labels of the training images; statistics compare it between runs."""
+    digest = hashlib.sha256("\n".join(split.name).encode())
+    digest.update(split.label.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def card(splits: dict[str, Split], classes: tuple[str, ...]) -> str:
-    """Images per class and set, a table for the log; of many classes only those of each set."""
+    """Table of images per class and set, for the log; with many classes, only the total per set."""
     counts = {name: np.bincount(split.label, minlength=len(classes)) for name, split in splits.items()}
     rows = [("all", [count.sum() for count in counts.values()])]
     if len(classes) <= MANY_CLASSES:

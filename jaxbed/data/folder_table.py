@@ -1,4 +1,4 @@
-"""The table of a user's own images: a CSV file with the columns `file`, `label` and, where known, `bias` and `split`.
+"""The table of a user's own images: a CSV file with the columns `file`, `label` and, if known, `bias` and `split`.
 
     file,label,bias,split
     img/0001.png,cow,grass,train
@@ -6,12 +6,12 @@
 
 file   path of an image, relative to the folder of the images
 label  name of its class; the classes are those of the training images, sorted by name
-bias   what the shortcut shows in this image. Either names of classes, each the class that the shortcut votes for; or values of an attribute
-       (grass, beach), whose votes are then found in the training images: a value votes for the class of whose images it makes up the
-       largest share. A value that is as frequent in another class, or that no training image has, votes for none. Empty: unknown
-split  train, val, test or the name of an OOD set; without this column all images are for training
+bias   what the shortcut shows in this image: either the name of the class that the shortcut votes for, or a value of an attribute (grass,
+       beach). The votes of attribute values are derived from the training images: a value votes for the class in which it has the largest
+       share. A value that is as frequent in another class, or that no training image has, votes for none. Empty: unknown
+split  train, val, test or the name of an OOD set; without this column all images are training images
 
-Other columns are ignored, and the log names them.
+Other columns are ignored and logged.
 """
 
 import collections
@@ -26,14 +26,14 @@ import numpy as np
 from jaxbed.data import image_files, tables
 
 NEEDED, OPTIONAL = ("file", "label"), ("bias", "split")
-COLUMNS = "its columns are file,label and, where known, bias and split"
+COLUMNS = "its columns must be file,label and, if known, bias and split"
 SETS = ("train", "val", "test")
 OTHER_WORDS = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
-SHOWN = 8  # votes that the log shows
+SHOWN = 8  # number of votes in the log
 
 
 class Row(NamedTuple):
-    """A row of the table: file in POSIX form and relative to the folder, bias empty where unknown."""
+    """A row of the table: file in POSIX form and relative to the folder, bias empty if unknown."""
 
     line: int
     file: str
@@ -43,91 +43,92 @@ class Row(NamedTuple):
 
 
 def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]]:
-    """The rows, sorted by file, and what the log should say of the table.
+    """The rows, sorted by file, and notes for the log.
 
-    Raises ValueError, which names the file and the line, for a table or a row that cannot be used, and FileNotFoundError for images that
-    are not there.
+    Raises ValueError, which names file and line, for an invalid table or row, and FileNotFoundError for missing images.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"data.table = {str(path)!r} is no file: name a CSV file, --config.data.table=TABLE.csv; {COLUMNS}")
+        raise FileNotFoundError(f"data.table = {str(path)!r} is not a file: name a CSV file with --config.data.table=TABLE.csv; {COLUMNS}")
     rows, notes, twice = [], [], []
     seen: dict = {}
-    for line, row in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
+    for line, fields in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
         if not seen:
-            notes += _unused(path, list(row))
-        found = Row(line, row["file"].strip(), row["label"].strip(), row.get("bias", "").strip(), row.get("split", "train").strip())
+            notes += _unused(path, list(fields))
+        row = Row(
+            line, fields["file"].strip(), fields["label"].strip(), fields.get("bias", "").strip(), fields.get("split", "train").strip()
+        )
         for name in (*NEEDED, "split"):
-            if not getattr(found, name):
-                raise ValueError(f"{path}, line {line}: {name} is empty: every row names {name}")
-        if fault := split_fault(found.split):
-            raise ValueError(f"{path}, line {line}: split = {found.split!r} {fault}")
-        name = os.path.normpath(found.file.replace("\\", "/"))
+            if not getattr(row, name):
+                raise ValueError(f"{path}, line {line}: {name} is empty: every row needs a {name}")
+        if fault := split_fault(row.split):
+            raise ValueError(f"{path}, line {line}: split = {row.split!r} {fault}")
+        name = os.path.normpath(row.file.replace("\\", "/"))
         if os.path.isabs(name) or name.startswith(os.pardir):
-            raise ValueError(f"{path}, line {line}: file = {found.file!r} is not in {folder}: files are given relative to data.train")
-        file = os.path.realpath(folder / name)  # also where links lead to one image
+            raise ValueError(f"{path}, line {line}: file = {row.file!r} is not in {folder}: give paths relative to data.train")
+        file = os.path.realpath(folder / name)  # resolves links to the same image
         if file in seen:
-            twice.append(f"{found.file} (lines {seen[file]} and {line})")
+            twice.append(f"{row.file} (lines {seen[file]} and {line})")
         seen[file] = line
-        rows.append(found._replace(file=name.replace(os.sep, "/")))
+        rows.append(row._replace(file=name.replace(os.sep, "/")))
     if twice:
-        cure = "An image belongs to one set, once: delete the other rows"
+        cure = "Each image must have exactly one row: delete the others"
         raise ValueError(f"{path} lists {len(twice)} images twice: {shown(twice)}. {cure}")
     if not rows:
-        raise ValueError(f"{path} has no rows: give a row for every image; {COLUMNS}")
+        raise ValueError(f"{path} has no rows: add a row for each image; {COLUMNS}")
     if absent := [row for row in rows if not (folder / row.file).is_file()]:
         first = f"{absent[0].file} of line {absent[0].line}"
         raise FileNotFoundError(
-            f"{path} names {len(absent)} images that are not in {folder}, {first} among them: files are given relative to data.train"
+            f"{path} names {len(absent)} images that are not in {folder}, e.g. {first}: give paths relative to data.train"
         )
     return sorted(rows, key=lambda row: row.file), notes
 
 
 def _unused(path: pathlib.Path, columns: list[str]) -> list[str]:
-    """What to say of columns that are not read. Raises ValueError for one that is probably a misspelled one of those that are."""
+    """A note on ignored columns. Raises ValueError for a column that is probably a misspelled `bias` or `split`."""
     others = [name for name in columns if name not in (*NEEDED, *OPTIONAL)]
     for wanted in OPTIONAL:
         if wanted not in columns and (near := difflib.get_close_matches(wanted, [name.lower() for name in others], 1, 0.7)):
             wrong = next(name for name in others if name.lower() == near[0])
             raise ValueError(f"{path} has a column {wrong!r}: is it {wanted!r}? Rename it to that, or to something else; {COLUMNS}")
-    return [f"{path}: columns that are not used: {', '.join(others)}"] if others else []
+    return [f"{path}: ignored columns: {', '.join(others)}"] if others else []
 
 
 def split_fault(name: str) -> str:
-    """What is wrong with the name of a set, in words that follow it; empty if nothing is."""
+    """What is wrong with the name of a set, as the end of a sentence; empty if it is valid."""
     meant = OTHER_WORDS.get(name.lower(), name.lower())
     if meant in SETS and name not in SETS:
-        return f"is probably {meant!r}: write it so; other names are those of OOD sets"
+        return f"probably means {meant!r}: write {meant!r}, or another name for an OOD set"
     if not name[:1].isalpha() or not name.replace("-", "_").replace(".", "_").isidentifier() or name == "algorithm":
-        return "must be train, val, test or the name of an OOD set: a letter, then letters, digits, '_', '-' or '.'"
+        return "must be train, val, test or the name of an OOD set, which is a letter followed by letters, digits, '_', '-' or '.'"
     return ""
 
 
 def without_row(folder: pathlib.Path, rows: Sequence[Row], elsewhere: Sequence[str]) -> list[str]:
     """Images in the folder that the table does not list; `elsewhere`: folders of other sets, whose images need no row."""
     listed = {row.file for row in rows}
-    others = [os.path.join(os.path.realpath(place), "") for place in elsewhere]
-    found = [name for name in image_files.list_below(folder) if name.replace(os.sep, "/") not in listed]
-    return [name for name in found if not os.path.realpath(folder / name).startswith(tuple(others))] if others else found
+    others = [os.path.join(os.path.realpath(location), "") for location in elsewhere]
+    unlisted = [name for name in image_files.list_below(folder) if name.replace(os.sep, "/") not in listed]
+    return [name for name in unlisted if not os.path.realpath(folder / name).startswith(tuple(others))] if others else unlisted
 
 
 def votes(path: pathlib.Path, rows: Sequence[Row], classes: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
-    """{value of `bias`: the class it votes for}, and what the log should say of it; values that vote for none are left out.
+    """{value of `bias`: the class it votes for}, and notes for the log; values that vote for no class are left out.
 
-    Raises ValueError where only some values are names of classes: the others are probably misspelled.
+    Raises ValueError if only some values are class names: the others are probably misspelled.
     """
     values = sorted({row.bias for row in rows if row.bias})
     if strange := [value for value in values if value not in classes]:
         if len(strange) < len(values):
             line = next(row.line for row in rows if row.bias == strange[0])
             raise ValueError(
-                f"{path}, line {line}: bias = {strange[0]!r} is not a class ({shown(list(classes))}), and other rows name classes: "
-                "correct it, leave it empty where unknown, or give values of one attribute in all rows"
+                f"{path}, line {line}: bias = {strange[0]!r} is not a class ({shown(list(classes))}), but other rows name classes: "
+                "correct it, leave it empty if unknown, or use values of one attribute in all rows"
             )
-        return _found(rows, values, classes)
+        return _attribute_votes(rows, values, classes)
     return {value: value for value in values}, []
 
 
-def _found(rows: Sequence[Row], values: list[str], classes: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+def _attribute_votes(rows: Sequence[Row], values: list[str], classes: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     """The votes of an attribute's values, from the training images."""
     train = [row for row in rows if row.split == "train"]
     pairs, sizes = collections.Counter((row.bias, row.label) for row in train), collections.Counter(row.label for row in train)
@@ -143,7 +144,7 @@ def _found(rows: Sequence[Row], values: list[str], classes: tuple[str, ...]) -> 
         texts.append(f"{value} for {classes[best[0]]} ({100 * share[best[0]]:.0f} % of its training images{second})")
     notes = [f"the values of bias vote: {'; '.join(texts[:SHOWN])}{'; ...' * (len(texts) > SHOWN)}"] if texts else []
     if none:
-        notes.append(f"bias values that vote for no class, being as frequent in several or absent in training: {shown(none)}")
+        notes.append(f"bias values that vote for no class, since several have them equally often or training has none: {shown(none)}")
     return result, notes
 
 

@@ -1,6 +1,6 @@
-"""A data set whose training images are a share of another's validation images: what methods that retrain on held-out images learn from.
+"""A data set whose training images are a share of another's validation images, for methods that retrain on held-out images.
 
-The rest of the validation images selects epochs; all other sets stay as they are. Images of each label and bias are divided alike.
+The remaining validation images select epochs; all other sets are unchanged. The division is stratified by label and bias.
 """
 
 import dataclasses
@@ -17,28 +17,28 @@ from jaxbed.values import Range, Whole
 @dataclasses.dataclass
 class Config:
     of: Any  # Config of a module in jaxbed.data
-    share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5  # of the validation images that are trained on
-    seed: Whole = 0  # of the choice
+    share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5  # of the validation images, used for training
+    seed: Whole = 0  # of that split
 
     def open(self) -> Source:
-        """Raises ValueError where there is not one validation set, or nothing of it is left for either purpose."""
+        """Raises ValueError unless there is exactly one validation set with enough images for both purposes."""
         values.check(self, "data")
         source = self.of.open()
-        names = [name for name, found in source.sets.items() if found.role == "val"]
+        names = [name for name, evaluation_set in source.sets.items() if evaluation_set.role == "val"]
         if len(names) != 1:
-            raise ValueError(f"{source.name} has {len(names)} validation sets ({', '.join(names)}), and one is divided")
+            raise ValueError(f"{source.name} has {len(names)} validation sets ({', '.join(names)}), but exactly one can be divided")
         held = source.sets[names[0]]
         chosen = divide(held.split, self.share, self.seed)
         if chosen.all() or not chosen.any():
             images = f"{len(chosen)} validation images of {source.name}"
-            raise ValueError(f"a share of {self.share} of the {images} leaves none to train on, or none to select epochs by")
+            raise ValueError(f"data.share = {self.share} of the {images} leaves none for training or none for epoch selection: change it")
         sets = {**source.sets, names[0]: held._replace(split=pick(held.split, np.flatnonzero(~chosen)))}
         facts = {**source.facts, "trained_on_validation_share": self.share, "held_out_seed": self.seed}
-        return dataclasses.replace(source, train=pick(held.split, np.flatnonzero(chosen)), sets=sets, facts=facts, parts=())
+        return dataclasses.replace(source, train=pick(held.split, np.flatnonzero(chosen)), sets=sets, facts=facts, components=())
 
 
 def divide(split: Split, share: float, seed: int) -> np.ndarray:
-    """Which images are chosen, [n] bool: of each label and bias round(share · its images), but one where there is one."""
+    """Which images are chosen, [n] bool: round(share · images) of each label and bias, but at least one."""
     rng, chosen = np.random.default_rng(seed), np.zeros(len(split.label), bool)
     for cell in np.unique(np.stack([split.label, split.bias]), axis=1).T:
         rows = rng.permutation(np.flatnonzero((split.label == cell[0]) & (split.bias == cell[1])))

@@ -1,6 +1,6 @@
-"""Images where users have them: a folder with a folder a class, ArrayRecord files, a TFDS data set. All become (images, labels, classes).
+"""Reads images from an image folder with one sub-folder per class, from ArrayRecord files or from a TFDS data set.
 
-A place is written as a path (image folder or folder of records) or as tfds:NAME:SPLIT[@DATA_DIR].
+A location is a path (image folder or folder of records) or tfds:NAME:SPLIT[@DATA_DIR]. All kinds give (images, labels, classes).
 """
 
 import collections
@@ -23,60 +23,60 @@ from jaxbed.system.files import read_arrays, write_arrays
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".webp")
 COMPANIONS = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".html", ".yaml", ".npz", ".npy", ".mat", ".pdf", ".py", ".db")
-# that storage systems and archive programs make beside or among images, thumbnails in them; in lower case
+# folders that storage systems and archive programs create among images, some with thumbnails; in lower case
 SYSTEM = (
     *("@eadir", "@tmp", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot", "__macosx", "__pycache__", "lost+found"),
     *("$recycle.bin", "recycler", "recycled", "system volume information", "found.000", "network trash folder", "temporary items"),
 )
-SQUARE_READERS = 4  # more threads get in each other's way, since a stored square is but copied: scripts/bench_pipeline.py
+SQUARE_READERS = 4  # a stored square is only copied, and more threads slow each other down: scripts/bench_pipeline.py
 
 
 class ImageFiles(NamedTuple):
     images: Images
-    labels: np.ndarray  # [n] int32: place of the class in `classes`
+    labels: np.ndarray  # [n] int32: index into `classes`
     classes: tuple[str, ...]  # sorted
-    stored_px: int = 0  # side of the squares they are stored as; 0 for whole images
+    stored_px: int = 0  # side length if they are stored as squares; 0 for whole images
 
 
 class Size(NamedTuple):
-    """What becomes of a image, see `decode.square`."""
+    """How an image is resized and cropped, see `decode.square`."""
 
     side_px: int
     resize_px: int
     way: str = "exact"
 
 
-def open_place(place: str, size: Size, corrupt: Corrupt = "fail", threads: int = 0) -> ImageFiles:
-    """Raises FileNotFoundError or ValueError, naming the place and the cure, for what is not there or cannot be used."""
-    if (pathlib.Path(place) / "manifest.json").is_file():
-        found = records.open_records(pathlib.Path(place))
-        if found.format == "uint8":
-            return ImageFiles(_squares(place, found, size, corrupt, threads), found.labels, found.classes, found.side_px)
-        names, labels, classes, content = found.names, found.labels, found.classes, found.source.__getitem__
+def open_location(location: str, size: Size, corrupt: Corrupt = "fail", threads: int = 0) -> ImageFiles:
+    """Raises FileNotFoundError or ValueError, which name the location and the cure, if it does not exist or cannot be used."""
+    if (pathlib.Path(location) / "manifest.json").is_file():
+        opened = records.open_records(pathlib.Path(location))
+        if opened.format == "uint8":
+            return ImageFiles(_squares(location, opened, size, corrupt, threads), opened.labels, opened.classes, opened.side_px)
+        names, labels, classes, content = opened.names, opened.labels, opened.classes, opened.source.__getitem__
     else:
-        names, labels, classes, content = open_bytes(place)
+        names, labels, classes, content = open_bytes(location)
     return ImageFiles(decoded(content, names, size, corrupt, threads), labels, classes)
 
 
-def open_bytes(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
+def open_bytes(location: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
     """(names, labels, classes, row -> encoded image) of an image folder or a TFDS data set."""
-    if place.startswith("tfds:"):
-        return _tfds(place)
-    names, labels, classes = list_folder(pathlib.Path(place))
-    return names, labels, classes, files(pathlib.Path(place), names)
+    if location.startswith("tfds:"):
+        return _tfds(location)
+    names, labels, classes = list_folder(pathlib.Path(location))
+    return names, labels, classes, files(pathlib.Path(location), names)
 
 
 def open_flat(folder: pathlib.Path, size: Size, class_of: Callable[[str], str], classes: tuple[str, ...], threads: int = 0) -> ImageFiles:
-    """Images anywhere below a folder whose class is in their file name. Raises ValueError for a name without one of `classes`."""
+    """Images anywhere below a folder, with the class in the file name. Raises ValueError for a name without one of `classes`."""
     names = np.array(list_below(folder))
     if not len(names):
-        raise ValueError(f"{folder} holds no image ({', '.join(ENDINGS)})")
+        raise ValueError(f"{folder} contains no image ({', '.join(ENDINGS)})")
     labels = []
     for name in names:
         try:
             labels.append(classes.index(class_of(pathlib.PurePath(name).name)))
         except (IndexError, ValueError):
-            raise ValueError(f"{folder / name}: its name tells none of the classes {', '.join(classes)}") from None
+            raise ValueError(f"{folder / name}: the file name must contain one of the classes {', '.join(classes)}") from None
     return ImageFiles(decoded(files(folder, names), names, size, "fail", threads), np.array(labels, np.int32), classes)
 
 
@@ -88,13 +88,13 @@ def subset(whole: ImageFiles, rows: np.ndarray) -> ImageFiles:
     return whole._replace(images=images, labels=whole.labels[rows])
 
 
-def join(parts: list[ImageFiles]) -> ImageFiles:
-    """All images of several sets with the same classes, one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    images = stream.join([part.images for part in parts])
-    names = np.concatenate([[f"{i}/{name}" for name in part.images.names] for i, part in enumerate(parts)])  # often the same in all
-    return ImageFiles(dataclasses.replace(images, names=names), np.concatenate([part.labels for part in parts]), parts[0].classes)
+def join(sets: list[ImageFiles]) -> ImageFiles:
+    """Concatenates sets with the same classes."""
+    if len(sets) == 1:
+        return sets[0]
+    images = stream.join([one.images for one in sets])
+    names = np.concatenate([[f"{i}/{name}" for name in one.images.names] for i, one in enumerate(sets)])  # often the same in all sets
+    return ImageFiles(dataclasses.replace(images, names=names), np.concatenate([one.labels for one in sets]), sets[0].classes)
 
 
 def files(folder: pathlib.Path, names: np.ndarray) -> Callable[[int], bytes]:
@@ -103,7 +103,7 @@ def files(folder: pathlib.Path, names: np.ndarray) -> Callable[[int], bytes]:
 
 
 def decoded(content: Callable[[int], bytes], names: np.ndarray, size: Size, corrupt: Corrupt, threads: int) -> Images:
-    """The images of files or records, row -> bytes, decoded to squares."""
+    """Images decoded to squares; content maps a row to the bytes of a file or record."""
 
     def read(row: int) -> np.ndarray:
         return decode.square(content(row), size.side_px, size.resize_px, size.way)
@@ -112,31 +112,31 @@ def decoded(content: Callable[[int], bytes], names: np.ndarray, size: Size, corr
 
 
 def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """(names relative to the folder, labels, classes) of FOLDER/CLASS/**/PICTURE, all sorted."""
+    """(names relative to the folder, labels, classes) of FOLDER/CLASS/**/IMAGE, all sorted."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is no folder: name one with a folder of images for each class, or a folder of records")
+        raise FileNotFoundError(f"{folder} is not a folder: name a folder with one sub-folder of images per class, or a folder of records")
     names, labels, empty = [], [], []
     passed: collections.Counter[str] = collections.Counter()
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name, passed)))
     for label, name in enumerate(classes):
-        found = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, (os.path.realpath(folder),)))
-        names += found
-        labels += [label] * len(found)
-        empty += [] if found else [name]
+        images = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, (os.path.realpath(folder),)))
+        names += images
+        labels += [label] * len(images)
+        empty += [] if images else [name]
     for entry in folder.iterdir():
         if not entry.is_dir():
-            _pass(entry.name, passed, " in no folder of a class")
+            _pass(entry.name, passed, " outside the class folders")
     _tell(folder, passed)
     _check_names(folder, names)
     if empty:
-        raise ValueError(f"{folder / empty[0]} holds no image ({', '.join(ENDINGS)}): a class without images, or no folder of a class")
+        raise ValueError(f"{folder / empty[0]} contains no image ({', '.join(ENDINGS)}): add images of that class, or move the folder away")
     if not names:
-        raise ValueError(f"{folder} has no folders of classes: images must lie in {folder}/CLASS/")
+        raise ValueError(f"{folder} has no class folders: images must be in {folder}/CLASS/")
     return np.array(names), np.array(labels, np.int32), classes
 
 
 def list_below(folder: pathlib.Path) -> list[str]:
-    """Sorted names, relative to the folder, of all images below it; what is passed over is reported."""
+    """Sorted names, relative to the folder, of all images below it; ignored files are reported."""
     passed: collections.Counter = collections.Counter()
     names = sorted(_below(str(folder), passed))
     _tell(folder, passed)
@@ -145,49 +145,49 @@ def list_below(folder: pathlib.Path) -> list[str]:
 
 
 def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()) -> list[str]:
-    """Names, relative to the folder, of all images below it, also behind links; hidden files are none. passed: see `_pass`."""
-    here, found = os.path.realpath(folder), []
-    if here in above:
-        raise ValueError(f"{folder} is a link to {here}, in which it lies: remove the link")
+    """Names, relative to the folder, of all images below it, also behind links; hidden files are skipped. passed: see `_pass`."""
+    real, names = os.path.realpath(folder), []
+    if real in above:
+        raise ValueError(f"{folder} is a link to {real}, which contains it: remove the link")
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
                 if not _is_system(entry.name, passed):
-                    found += [os.path.join(entry.name, name) for name in _below(entry.path, passed, (*above, here))]
+                    names += [os.path.join(entry.name, name) for name in _below(entry.path, passed, (*above, real))]
             elif (
                 os.path.splitext(entry.name)[1].lower() in ENDINGS
                 and not entry.name.startswith(".")
-                and (entry.is_file() or entry.is_symlink())  # a link to nowhere is a image that cannot be read
+                and (entry.is_file() or entry.is_symlink())  # a broken link is an image that cannot be read
             ):
-                found.append(entry.name)
+                names.append(entry.name)
             else:
                 _pass(entry.name, passed)
-    return found
+    return names
 
 
 def is_system(folder: str) -> bool:
-    """Whether a folder of this name holds none of the user's images."""
+    """Whether a folder of this name belongs to the system and holds none of the user's images."""
     return folder.startswith(".") or folder.lower() in SYSTEM
 
 
 def _is_system(folder: str, passed: collections.Counter) -> bool:
-    """The same; counts it."""
+    """`is_system`, which also counts the folder in `passed`."""
     if is_system(folder):
         passed[f"{folder}/"] += 1
     return is_system(folder)
 
 
 def _pass(name: str, passed: collections.Counter, where: str = "") -> None:
-    """Counts by its ending a file that is not taken, unless it is one of those that usually lie beside images."""
+    """Counts an ignored file by its extension, unless its kind usually accompanies images."""
     ending = os.path.splitext(name)[1].lower()
     if not name.startswith(".") and ending not in COMPANIONS:
-        passed[(ending or "without ending") + where] += 1
+        passed[(ending or "without extension") + where] += 1
 
 
 def _tell(folder: pathlib.Path, passed: collections.Counter) -> None:
     if passed:
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(passed.items()))
-        tell_once(f"{folder}: passed over {listed}; images end in {', '.join(ENDINGS)}")
+        tell_once(f"{folder}: ignored {listed}; image files end in {', '.join(ENDINGS)}")
 
 
 @functools.cache  # a folder may be opened several times
@@ -196,7 +196,7 @@ def tell_once(text: str) -> None:
 
 
 def _check_names(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Raises ValueError for a name that no table could hold at the end."""
+    """Raises ValueError for a name that no result table could hold."""
     for name in names:
         try:
             name.encode()
@@ -204,45 +204,46 @@ def _check_names(folder: pathlib.Path, names: Iterable[str]) -> None:
             raise ValueError(f"{folder}: the name {str(name)!r} is not UTF-8: rename the file or its folder") from None
 
 
-def _squares(place: str, found: records.Records, size: Size, corrupt: Corrupt, threads: int) -> Images:
-    """Stored squares: nothing to decode. Only a central part may be cut out, since resizing twice would be other pixels."""
-    stored = found.side_px
+def _squares(location: str, opened: records.Records, size: Size, corrupt: Corrupt, threads: int) -> Images:
+    """Stored squares need no decoding. Only a central crop is allowed, since resizing twice would give different pixels."""
+    stored = opened.side_px
     if size.side_px > stored or size.resize_px not in (0, stored):
         raise ValueError(
-            f"{place} holds squares of {stored} px, and resize {size.resize_px}, then {size.side_px} px are asked for: "
-            f"take resize {stored} or 0, and at most {stored} px, or make records anew with data_prep"
+            f"{location} holds squares of {stored} px, which cannot be resized to {size.resize_px} and cropped to {size.side_px} px: "
+            f"resize to {stored} or 0, crop to at most {stored} px, or rebuild the records with data_prep"
         )
     start = (stored - size.side_px) // 2
     cut = slice(start, start + size.side_px)
 
     def read(row: int) -> np.ndarray:
-        if len(content := found.source[row]) != 3 * stored**2:
-            raise ValueError(f"its record has {len(content)} bytes, and a square of {stored} px has {3 * stored**2}")
+        if len(content := opened.source[row]) != 3 * stored**2:
+            raise ValueError(f"its record has {len(content)} bytes, but a square of {stored} px has {3 * stored**2}")
         return np.frombuffer(content, np.uint8).reshape(stored, stored, 3)[cut, cut]
 
-    return Images(read, found.names, (size.side_px,) * 2, corrupt=corrupt, threads=stream.readers(threads, SQUARE_READERS))
+    return Images(read, opened.names, (size.side_px,) * 2, corrupt=corrupt, threads=stream.readers(threads, SQUARE_READERS))
 
 
-def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
-    spec, _, folder = place.partition("@")
+def _tfds(location: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
+    spec, _, folder = location.partition("@")
     words = spec.split(":")
     if len(words) != 3 or not all(words):
-        raise ValueError(f"{place!r}: a TFDS data set is written as tfds:NAME:SPLIT, e.g. tfds:imagenet2012:train")
+        raise ValueError(f"{location!r}: a TFDS data set is written as tfds:NAME:SPLIT, e.g. tfds:imagenet2012:train")
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise ValueError(f"{place} needs tensorflow-datasets: pip install jaxbed[tfds]") from error
+        raise ValueError(f"{location} needs tensorflow-datasets: pip install jaxbed[tfds]") from error
     _, name, split = words
     try:
         builder = tfds.builder(name, data_dir=folder or None)
         source = builder.as_data_source(split, decoders={"image": tfds.decode.SkipDecoding()})
-    except Exception as error:  # of many kinds
-        cure = "download_and_prepare with file_format='array_record' makes it, which is read without TensorFlow"
-        raise FileNotFoundError(f"{place}: TFDS has no such data set ready ({str(error).strip().splitlines()[0]}); {cure}") from error
+    except Exception as error:  # many types are raised
+        cure = "prepare it with download_and_prepare and file_format='array_record', which is read without TensorFlow"
+        raise FileNotFoundError(f"{location}: TFDS has no such data set ready ({str(error).strip().splitlines()[0]}); {cure}") from error
     features = builder.info.features
     classes = getattr(features["label"], "names", None) if "label" in features else None
     if "image" not in features or not classes:
-        raise ValueError(f"{place} has the features {', '.join(features)}: needed are image, and label with names of classes")
+        needed = "an image and a label with class names are needed: choose another data set"
+        raise ValueError(f"{location} has the features {', '.join(features)}: {needed}")
     digest = hashlib.sha256(f"{builder.data_path}:{split}:{len(source)}".encode()).hexdigest()[:16]
     index = cache.folder() / "tfds" / f"{name}-{builder.version}-{split}-{digest}.npz"
     try:
@@ -256,18 +257,18 @@ def _tfds(place: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable
     def read(row: int) -> bytes:
         try:
             return source[row]["image"]
-        except Exception as error:  # RuntimeError, as a rule
-            raise OSError(f"record {row} of {place} is damaged ({type(error).__name__}: {error}): prepare the data set again") from error
+        except Exception as error:  # usually RuntimeError
+            raise OSError(f"record {row} of {location} is damaged ({type(error).__name__}: {error}): prepare the data set again") from error
 
-    return names, *records.in_order(place, labels, tuple(classes)), read
+    return names, *records.in_order(location, labels, tuple(classes)), read
 
 
 def _index(source: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Names and labels of all examples, to be kept for the next time: TFDS has them in the records alone, next to the images."""
+    """Names and labels of all examples, cached by the caller: TFDS stores them only in the records, next to the images."""
 
     def one(row: int) -> tuple[str, int]:
         example = source[row]
-        name = example.get("file_name", b"")  # not the same in all data sets that have it
+        name = example.get("file_name", b"")  # its form differs between data sets
         return (name.decode(errors="backslashreplace") if name else f"{split}-{row:07d}"), int(example["label"])
 
     with ThreadPoolExecutor(stream.readers(0)) as threads:

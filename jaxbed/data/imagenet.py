@@ -1,19 +1,19 @@
-"""ImageNet-1k and the sets that shifted-data papers test on, in the layouts that their archives have.
+"""ImageNet-1k and the shifted test sets of the literature, in the layouts of their archives.
 
-Places are folders with a folder a class, folders of records that `data_prep` made, or a TFDS name (`image_files`). Only `train` is
-required; each set that is named is evaluated.
+Each set is a folder with one sub-folder per class, a folder of records that `data_prep` wrote, or a TFDS name (`image_files`). Only `train`
+is required; every set that is named is evaluated.
 
-    val            ImageNet-val, role test: it selects nothing, unless val_from_train is 0
+    val            ImageNet-val, role test: it is not used for selection, unless val_from_train is 0
     stylized       Stylized-ImageNet's val: 1000 classes, 224 px
-    imagenet_a, imagenet_r   200 classes, answered among those; <name>_unmasked: the same images, answered among all 1000
-    edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` says how. Cue-conflict's bias is in its file
-                   names, <shape><i>-<texture><j>.png; sketch may lie flat, as in model-vs-human, its class the fifth "_" field
+    imagenet_a, imagenet_r   200 classes, predictions among those; <name>_unmasked: the same images, predictions among all 1000
+    edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` sets the rule. Cue-conflict's bias is in its file
+                   names, <shape><i>-<texture><j>.png; sketch may be a flat folder, as in model-vs-human: the fifth "_" field is the class
     cae, edsr      DeepAugment's images as test sets
 
-Classes of ImageNet's sets are wnids, or numbers in their order; `class_index` names a file that lists other names (`imagenet_classes`).
+Class folders of ImageNet's sets are wnids, or numbers in wnid order; `class_index` names a file that maps other names (`imagenet_classes`).
 
-Training sees stored_px squares (shorter side resized, centre cut), of which the augmentation cuts boxes on the device: pixels beyond the
-central square are never seen, unlike with crops of whole images.
+Training sees stored_px squares (shorter side resized, centre cut), from which the augmentation crops boxes on the device. Unlike with crops
+of whole images, pixels outside the central square are never seen.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from jaxbed import values
 from jaxbed.data import augment, image_files, imagenet_classes
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.image_files import ImageFiles, Size
-from jaxbed.data.source import EvaluationSet, Part, Source
+from jaxbed.data.source import Component, EvaluationSet, Source
 from jaxbed.data.split import Split, in_memory
 from jaxbed.data.stream import Corrupt, Images
 from jaxbed.evaluation import decision_rules
@@ -37,23 +37,23 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIXTEEN = tuple(decision_rules.SIXTEEN)
 CLASSES = 1000
 NONE = "none"
-ZOOM_PX = 256  # BiasBed's resize of 224-px stimuli, before the centre is cut
+ZOOM_PX = 256  # BiasBed resizes 224-px stimuli to this before the centre crop
 
 EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr")
 
 
 @dataclasses.dataclass
 class Config:
-    MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the same images are, and what is evaluated how
+    MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the images are, and what is evaluated and how
         *("train", "more", *EVALUATED),
         *("class_index", "decision", "zoom", "resize_px", "resident_gib", "threads"),
     )
 
-    train: str = ""  # "none": there is nothing to train on, for --config.epochs=0
+    train: str = ""  # "none": no training set, for --config.epochs=0
     more: tuple[str, ...] = ()  # further training sets with the same classes, e.g. DeepAugment's two folders
-    shares: tuple[Positive, ...] = ()  # of train and of each of `more` in every batch; empty: all images are shuffled together
-    val_from_train: Whole = 10_000  # images of `train` held out to select epochs on; 0: selection on `val`, as BiasBed did
-    split_seed: Whole = 0  # of that choice
+    shares: tuple[Positive, ...] = ()  # of `train` and each of `more` in every batch; empty: all images are shuffled together
+    val_from_train: Whole = 10_000  # images of `train` held out to select epochs on; 0: select on `val`, as BiasBed did
+    split_seed: Whole = 0  # of that split
     val: str = ""
     stylized: str = ""
     imagenet_a: str = ""
@@ -62,34 +62,37 @@ class Config:
     silhouette: str = ""
     cue_conflict: str = ""
     sketch: str = ""
-    class_index: str = ""  # CSV file folder,class: which class of ImageNet each folder holds, where names do not tell
+    class_index: str = ""  # CSV file folder,class: the ImageNet class of each folder, if names do not show it
     cae: str = ""
     edsr: str = ""
     decision: str = "sixteen_mean_prob"  # of the 16-class sets; BiasBed: sixteen_mean_logit
-    zoom: bool = False  # 16-class stimuli resized to 256 px before the central 224 are cut, as BiasBed did; else as they are
-    side_px: Count = 224  # what evaluation sees
+    zoom: bool = False  # resize 16-class stimuli to 256 px and crop the central 224, as BiasBed did; else unchanged
+    side_px: Count = 224  # of evaluation images
     stored_px: Count = 256  # of training squares
-    resize_px: Whole = 256  # of images to evaluate, shorter side
-    corrupt: Corrupt = "fail"  # training images that cannot be read; skip: the next takes the place, and the log says so
-    resident_gib: NotNegative = 1.0  # sets up to this size are read once and stay in memory
-    threads: Whole = 0  # that read and decode; 0: one for each core, 16 at most, and 4 of stored squares
+    resize_px: Whole = 256  # shorter side of evaluation images before the crop
+    corrupt: Corrupt = "fail"  # for unreadable training images; skip: the next image replaces it, which is logged
+    resident_gib: NotNegative = 1.0  # sets up to this size are read once and kept in memory
+    threads: Whole = 0  # to read and decode; 0: one per core, at most 16, or 4 for stored squares
     augment: Augment = dataclasses.field(default_factory=lambda: Augment(crop="resized", crop_px=224, flip=0.5, mean=MEAN, std=STD))
 
     def open(self) -> Source:
         if not self.train:
             raise ValueError("data.train is empty: name ImageNet's training set, --config.data.train=FOLDER (or tfds:imagenet2012:train)")
         _check_values(self)
-        train, parts, held, also = _training(self) if self.train != NONE else _nothing(self)
+        train, components, held, also = _training(self) if self.train != NONE else _nothing(self)
         image = _split(self, train)
         sets = {"val": EvaluationSet(_split(self, held), "val")} if held else {}
         sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
         if not held and self.train != NONE:
             if "imagenet" not in sets:
-                raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it, --config.data.val=FOLDER")
+                raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it with --config.data.val=FOLDER")
             sets["val"] = EvaluationSet(sets["imagenet"].split, "val")
         if len(train.classes) != CLASSES and set(sets) - {"val"}:
             named = ", ".join(sorted(set(sets) - {"val"}))
-            raise ValueError(f"{named}: needs a network of the {CLASSES} ImageNet classes, and {self.train} has {len(train.classes)}")
+            trained = f"{self.train} has {len(train.classes)} classes"
+            raise ValueError(
+                f"{named}: needs a network for the {CLASSES} ImageNet classes, but {trained}: leave it out, or train on ImageNet"
+            )
         plain = Augment(mean=self.augment.mean, std=self.augment.std, dtype=self.augment.dtype)
         return Source(
             name="imagenet",
@@ -106,7 +109,7 @@ class Config:
             },
             bias_name="texture",
             augment=augment.make(self.augment, image.image.shape[1:]),
-            parts=parts,
+            components=components,
         )
 
 
@@ -117,66 +120,69 @@ def _check_values(cfg: Config) -> None:
         raise ValueError(f"data.decision = {cfg.decision!r} is not one of {', '.join(known)}")
     if not all(cfg.more):
         raise ValueError(f"data.more = {cfg.more}: each must name a folder (or tfds:NAME:SPLIT)")
-    trained = {_same(place) for place in (cfg.train, *cfg.more)}
+    trained = {_same(location) for location in (cfg.train, *cfg.more)}
     for name in EVALUATED:
-        if (place := getattr(cfg, name)) and _same(place) in trained:
-            raise ValueError(f"data.{name} = {place} is also trained on: its scores would say nothing. Name another place, or leave it out")
+        if (location := getattr(cfg, name)) and _same(location) in trained:
+            raise ValueError(
+                f"data.{name} = {location} is also trained on, so its scores would be meaningless: name another location, or leave it out"
+            )
 
 
-def _same(place: str) -> str:
-    """One text for all ways to write a place."""
-    return place if place.startswith("tfds:") or place == NONE else str(pathlib.Path(place).resolve())
+def _same(location: str) -> str:
+    """One spelling for all ways to write a location."""
+    return location if location.startswith("tfds:") or location == NONE else str(pathlib.Path(location).resolve())
 
 
-def _training(cfg: Config) -> tuple[ImageFiles, tuple[Part, ...], ImageFiles | None, np.ndarray]:
-    """All training images, the parts that batches have shares of, the images held out to select epochs on, and the names of those
-    left out of `more` since they show the same.
+def _training(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], ImageFiles | None, np.ndarray]:
+    """All training images, their components if batches hold fixed shares, the images held out to select epochs on, and the names of the
+    images dropped from `more` because they show held-out images.
     """
-    places, held, also = (cfg.train, *cfg.more), None, []
-    if cfg.shares and len(cfg.shares) != len(places):
-        raise ValueError(f"data.shares = {cfg.shares}: {len(places)} training sets need as many shares")
+    locations, held, also = (cfg.train, *cfg.more), None, []
+    if cfg.shares and len(cfg.shares) != len(locations):
+        raise ValueError(f"data.shares = {cfg.shares}: {len(locations)} training sets need one share each")
     if cfg.shares and cfg.corrupt == "skip":
-        raise ValueError("data.shares with data.corrupt=skip: a image of another part could take a place. Remove unreadable ones")
+        cure = "remove unreadable images and set data.corrupt=fail"
+        raise ValueError(f"data.shares with data.corrupt=skip: an image of another set could replace an unreadable one; {cure}")
     stored = Size(cfg.stored_px, cfg.stored_px, "fast")
-    found = [_labelled(cfg, place, stored) for place in places]
-    for place, other in zip(places, found, strict=True):
-        _check_classes(place, other.classes, found[0].classes)
+    sets = [_labelled(cfg, location, stored) for location in locations]
+    for location, other in zip(locations, sets, strict=True):
+        _check_classes(location, other.classes, sets[0].classes)
     if cfg.val_from_train:
-        size = len(found[0].labels)
+        size = len(sets[0].labels)
         if not 0 < cfg.val_from_train < size:
-            raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images, hold out fewer than that")
+            raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images, so hold out fewer")
         order = np.random.default_rng(cfg.split_seed).permutation(size)
-        resize = cfg.stored_px if found[0].stored_px else cfg.resize_px
+        resize = cfg.stored_px if sets[0].stored_px else cfg.resize_px
         again = _labelled(cfg, cfg.train, Size(cfg.side_px, resize))  # as evaluation sees them
         held = image_files.subset(again, np.sort(order[: cfg.val_from_train]))
-        found[0] = image_files.subset(found[0], np.sort(order[cfg.val_from_train :]))
+        sets[0] = image_files.subset(sets[0], np.sort(order[cfg.val_from_train :]))
         shown = set(_what_it_shows(held))
-        for i, other in enumerate(found[1:], 1):
+        for i, other in enumerate(sets[1:], 1):
             is_held = np.array([what in shown for what in _what_it_shows(other)])
             also.append(other.images.names[is_held])
-            found[i] = image_files.subset(other, np.flatnonzero(~is_held))
-        if cfg.corrupt == "skip" and held.images.nbytes > cfg.resident_gib * 2**30:  # answers of a stand-in would count
+            sets[i] = image_files.subset(other, np.flatnonzero(~is_held))
+        if cfg.corrupt == "skip" and held.images.nbytes > cfg.resident_gib * 2**30:  # the prediction for a replacement would count
             skipped = held.images.skipped
             held = image_files.subset(held, held.images.readable())
             held.images.skipped.update(skipped)
-    parts = tuple(Part(len(f.labels), share) for f, share in zip(found, cfg.shares, strict=True)) if cfg.shares else ()
-    return image_files.join(found), parts, held, np.concatenate([*also, np.array([], str)])
+    components = tuple(Component(len(one.labels), share) for one, share in zip(sets, cfg.shares, strict=True)) if cfg.shares else ()
+    return image_files.join(sets), components, held, np.concatenate([*also, np.array([], str)])
 
 
-def _labelled(cfg: Config, place: str, size: Size) -> ImageFiles:
+def _labelled(cfg: Config, location: str, size: Size) -> ImageFiles:
     """Training images, with ImageNet's labels if they have as many classes as ImageNet."""
-    found = image_files.open_place(place, size, cfg.corrupt, cfg.threads)
-    return imagenet_classes.thousand(place, found, cfg.class_index) if len(found.classes) == CLASSES else found
+    opened = image_files.open_location(location, size, cfg.corrupt, cfg.threads)
+    return imagenet_classes.thousand(location, opened, cfg.class_index) if len(opened.classes) == CLASSES else opened
 
 
-def _what_it_shows(found: ImageFiles) -> list[tuple[str, str]]:
-    """Class and file name without ending: what a image and its stylized or otherwise changed forms have in common."""
-    names = (str(name).rpartition("/")[2].rpartition(".") for name in found.images.names)
-    return [(found.classes[label], stem or rest) for label, (stem, _, rest) in zip(found.labels, names, strict=True)]
+def _what_it_shows(opened: ImageFiles) -> list[tuple[str, str]]:
+    """Class and file name without extension, which an image shares with its stylized or otherwise changed versions."""
+    names = (str(name).rpartition("/")[2].rpartition(".") for name in opened.images.names)
+    return [(opened.classes[label], stem or rest) for label, (stem, _, rest) in zip(opened.labels, names, strict=True)]
 
 
-def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Part, ...], None, tuple]:
-    """In place of training images, a single black one."""
+def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], None, tuple]:
+    """A single black image instead of a training set."""
     black = Images(lambda row: np.zeros((cfg.side_px, cfg.side_px, 3), np.uint8), np.array(["nothing"]), (cfg.side_px,) * 2)
     return ImageFiles(black, np.zeros(1, np.int32), imagenet_classes.WNIDS), (), None, ()
 
@@ -184,22 +190,22 @@ def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Part, ...], None, tuple]:
 def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
     sets = {}
     for name, role in (("val", "test"), ("stylized", "ood"), ("cae", "ood"), ("edsr", "ood")):
-        if place := getattr(cfg, name):
-            found = image_files.open_place(place, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
+        if location := getattr(cfg, name):
+            opened = image_files.open_location(location, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
             if classes == imagenet_classes.WNIDS:
-                found = imagenet_classes.thousand(f"data.{name}: {place}", found, cfg.class_index)
-            _check_classes(f"data.{name}: {place}", found.classes, classes)
-            sets["imagenet" if name == "val" else name] = EvaluationSet(_split(cfg, found), role)
+                opened = imagenet_classes.thousand(f"data.{name}: {location}", opened, cfg.class_index)
+            _check_classes(f"data.{name}: {location}", opened.classes, classes)
+            sets["imagenet" if name == "val" else name] = EvaluationSet(_split(cfg, opened), role)
     return sets
 
 
 def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
-    """With 200 classes, as the archives have it, or with all 1000, of which the 200 occur, as TFDS has it."""
+    """Sets with folders for 200 classes, as in the archives, or for all 1000 of which 200 occur, as in TFDS."""
     sets: dict[str, EvaluationSet] = {}
     for name in imagenet_classes.SUBSETS:
-        if place := getattr(cfg, name):
-            found = image_files.open_place(place, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
-            split = _split(cfg, imagenet_classes.two_hundred(f"data.{name}: {place}", found, name, cfg.class_index))
+        if location := getattr(cfg, name):
+            opened = image_files.open_location(location, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
+            split = _split(cfg, imagenet_classes.two_hundred(f"data.{name}: {location}", opened, name, cfg.class_index))
             sets |= {name: EvaluationSet(split, "ood", name), f"{name}_unmasked": EvaluationSet(split, "ood")}
     return sets
 
@@ -207,41 +213,42 @@ def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
 def _sixteen(cfg: Config) -> dict[str, EvaluationSet]:
     sets, size = {}, Size(cfg.side_px, ZOOM_PX if cfg.zoom else 0)
     for name in ("edge", "silhouette", "cue_conflict", "sketch"):
-        if not (place := getattr(cfg, name)):
+        if not (location := getattr(cfg, name)):
             continue
-        folder = pathlib.Path(place)
+        folder = pathlib.Path(location)
         if name == "sketch" and folder.is_dir() and not (folder / SIXTEEN[0]).is_dir() and not (folder / "manifest.json").is_file():
-            found = image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN, cfg.threads)
+            opened = image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN, cfg.threads)
         else:
-            found = image_files.open_place(place, size, threads=cfg.threads)
-        _check_classes(f"data.{name}: {place}", found.classes, SIXTEEN)
-        split = _split(cfg, found)
+            opened = image_files.open_location(location, size, threads=cfg.threads)
+        _check_classes(f"data.{name}: {location}", opened.classes, SIXTEEN)
+        split = _split(cfg, opened)
         sets[name] = EvaluationSet(split._replace(bias=textures(split.name)) if name == "cue_conflict" else split, "ood", cfg.decision)
     return sets
 
 
-def _split(cfg: Config, found: ImageFiles) -> Split:
-    """In memory if small. What could not be read is left out there; a stream finds out later."""
-    none = np.full(len(found.labels), -1, np.int32)
-    return in_memory(Split(found.images, found.labels, none, found.images.names), cfg.resident_gib, False)
+def _split(cfg: Config, opened: ImageFiles) -> Split:
+    """In memory if small, without the images that cannot be read; a streamed set discovers them later."""
+    none = np.full(len(opened.labels), -1, np.int32)
+    return in_memory(Split(opened.images, opened.labels, none, opened.images.names), cfg.resident_gib, False)
 
 
 def textures(names: np.ndarray) -> np.ndarray:
     """Texture class [n] int32 of cue-conflict file names, .../<shape><i>-<texture><j>.png. Raises ValueError for other names."""
-    found = []
+    labels = []
     for name in names:
         match = re.fullmatch(r"[a-z]+\d+-([a-z]+)\d+", pathlib.PurePath(str(name)).stem)
         if not match or match[1] not in SIXTEEN:
-            raise ValueError(f"cue-conflict image {name}: names are <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
-        found.append(SIXTEEN.index(match[1]))
-    return np.array(found, np.int32)
+            raise ValueError(f"cue-conflict image {name}: the name must be <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
+        labels.append(SIXTEEN.index(match[1]))
+    return np.array(labels, np.int32)
 
 
-def _check_classes(place: str, found: tuple[str, ...], wanted: tuple[str, ...]) -> None:
-    missing, strange = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
+def _check_classes(location: str, classes: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    missing, strange = sorted(set(wanted) - set(classes)), sorted(set(classes) - set(wanted))
     if missing or strange:
         words = ([f"lacks {missing[0]}"] if missing else []) + ([f"has {strange[0]}"] if strange else [])
-        raise ValueError(f"{place} has other classes than it must: {' and '.join(words)} ({len(missing)} missing, {len(strange)} unknown)")
-    if found != wanted:
-        first = next(one for one, other in zip(found, wanted, strict=True) if one != other)
-        raise ValueError(f"{place} has its classes in another order than it must, from {first} on: make it anew, sorted by name")
+        counted = f"{len(missing)} missing, {len(strange)} unknown"
+        raise ValueError(f"{location} has the wrong classes: it {' and '.join(words)} ({counted}). Is it another set?")
+    if classes != wanted:
+        first = next(one for one, other in zip(classes, wanted, strict=True) if one != other)
+        raise ValueError(f"{location} has its classes in the wrong order, from {first} on: rebuild it with classes sorted by name")

@@ -1,8 +1,8 @@
-"""The 1000 classes of ImageNet-1k, and which of them a folder, a record or a TFDS label is.
+"""The 1000 classes of ImageNet-1k, and the mapping of folders, records and TFDS labels to them.
 
-Published weights, the classes of ImageNet-A and -R and the 16 entry-level groups all count classes in the order of sorted WordNet
-identifiers ("wnids"). A place whose classes have other names is brought into that order, or refused: any other order gives wrong
-labels without an error.
+Published weights, the classes of ImageNet-A and -R and the 16 entry-level groups all number classes in the order of sorted WordNet
+identifiers ("wnids"). A data set with other class names is mapped to that order or rejected: any other order would give wrong labels
+without an error.
 """
 
 import collections
@@ -97,96 +97,99 @@ SUBSETS = {"imagenet_a": decision_rules.IMAGENET_A, "imagenet_r": decision_rules
 CURE = "name a CSV file with the columns folder,class (class: a wnid, or a number from 0 to 999) as --config.data.class_index=FILE"
 
 
-def thousand(place: str, found: ImageFiles, index: str = "") -> ImageFiles:
-    """The images of a place with 1000 classes, labelled in ImageNet's order, whose classes are then WNIDS.
+def thousand(location: str, opened: ImageFiles, index: str = "") -> ImageFiles:
+    """The images of a location with 1000 classes, relabelled in ImageNet's order; the classes become WNIDS.
 
-    Names may be what the file `index` lists, the 1000 wnids, or whole numbers, 0 to 999 or 1 to 1000, which are taken as ImageNet's order.
-    Raises ValueError for all others.
+    Class names may be those listed in the file `index`, the 1000 wnids, or whole numbers 0 to 999 or 1 to 1000, which are taken to be in
+    ImageNet's order. Raises ValueError for all others.
     """
-    return _relabelled(place, found, np.arange(len(WNIDS)), "ImageNet", index)
+    return _relabelled(location, opened, np.arange(len(WNIDS)), "ImageNet", index)
 
 
-def two_hundred(place: str, found: ImageFiles, name: str, index: str = "") -> ImageFiles:
-    """The same for "imagenet_a" or "imagenet_r", with folders of their 200 classes, or of all 1000, of which the 200 alone have images.
+def two_hundred(location: str, opened: ImageFiles, name: str, index: str = "") -> ImageFiles:
+    """Relabels "imagenet_a" or "imagenet_r", with folders for their 200 classes, or for all 1000 of which only those 200 have images.
 
-    Numbers are ImageNet's (those of the subset), or count the 200 classes in its order from 0 or 1.
+    Numeric names are ImageNet's numbers of the subset, or number its 200 classes in order from 0 or 1.
     """
     members = SUBSETS[name]
-    if len(found.classes) == len(WNIDS):
-        found = thousand(place, found, index)
-        if strange := sorted(set(found.labels) - set(members)):
-            raise ValueError(f"{place} has images of class {WNIDS[strange[0]]}, which {name} does not have: is it another set?")
-        return found
-    return _relabelled(place, found, members, name, index)
+    if len(opened.classes) == len(WNIDS):
+        opened = thousand(location, opened, index)
+        if strange := sorted(set(opened.labels) - set(members)):
+            raise ValueError(f"{location} has images of class {WNIDS[strange[0]]}, which {name} does not have: is it another set?")
+        return opened
+    return _relabelled(location, opened, members, name, index)
 
 
-def _relabelled(place: str, found: ImageFiles, members: np.ndarray, what: str, index: str) -> ImageFiles:
-    if len(found.classes) != len(members):
-        raise ValueError(f"{place} has {len(found.classes)} classes and {what} has {len(members)}")
-    numbers = _numbers(place, found.classes, members, what, index)
+def _relabelled(location: str, opened: ImageFiles, members: np.ndarray, what: str, index: str) -> ImageFiles:
+    if len(opened.classes) != len(members):
+        raise ValueError(f"{location} has {len(opened.classes)} classes, but {what} has {len(members)}: is it another set?")
+    numbers = _numbers(location, opened.classes, members, what, index)
     if twice := [number for number, times in collections.Counter(numbers.tolist()).items() if times > 1]:
-        both = [name for name, number in zip(found.classes, numbers, strict=True) if number == twice[0]]
-        raise ValueError(f"{place} has class {WNIDS[twice[0]]} in several folders: {', '.join(both)}. Join them, or correct them")
+        both = [name for name, number in zip(opened.classes, numbers, strict=True) if number == twice[0]]
+        raise ValueError(f"{location} has class {WNIDS[twice[0]]} in several folders: {', '.join(both)}. Merge or correct them")
     missing, strange = (sorted({*one} - {*other}) for one, other in ((members, numbers), (numbers, members)))
     if missing or strange:
         words = [f"{verb} {WNIDS[group[0]]}" for verb, group in (("lacks", missing), ("has", strange)) if group]
         raise ValueError(
-            f"{place} does not have the classes of {what}: it {' and '.join(words)} ({len(missing)} missing, {len(strange)} of others). "
+            f"{location} does not have the classes of {what}: it {' and '.join(words)} ({len(missing)} missing, {len(strange)} unknown). "
             "Is it another set?"
         )
-    return found._replace(labels=numbers[found.labels].astype(np.int32), classes=WNIDS)
+    return opened._replace(labels=numbers[opened.labels].astype(np.int32), classes=WNIDS)
 
 
-def _numbers(place: str, classes: tuple[str, ...], members: np.ndarray, what: str, index: str) -> np.ndarray:
+def _numbers(location: str, classes: tuple[str, ...], members: np.ndarray, what: str, index: str) -> np.ndarray:
     """ImageNet's number of every class, [k]."""
     if index:
         listed, keys = read_index(pathlib.Path(index)), list(map(_key, classes))
         absent = [name for name, key in zip(classes, keys, strict=True) if key not in listed]
         if not absent:
             return np.array([listed[key] for key in keys])
-        if len(absent) < len(classes):  # a file that lists none of them is about the other sets
-            raise ValueError(f"data.class_index = {index} does not list {absent[0]!r} ({len(absent)} such) of {place}")
-    own = {wnid: number for number, wnid in enumerate(WNIDS)}
+        if len(absent) < len(classes):  # a file that lists none of them belongs to the other sets
+            raise ValueError(f"data.class_index = {index} does not list {absent[0]!r} ({len(absent)} missing) of {location}: add it")
+    number_of = {wnid: number for number, wnid in enumerate(WNIDS)}
     if all(re.fullmatch(r"n\d{8}", name) for name in classes):
-        if unknown := [name for name in classes if name not in own]:
-            raise ValueError(f"{place} has {unknown[0]} ({len(unknown)} such), which is not among the 1000 classes of ImageNet-1k")
-        return np.array([own[name] for name in classes])
+        if unknown := [name for name in classes if name not in number_of]:
+            counted = f"{unknown[0]} ({len(unknown)} unknown)"
+            raise ValueError(f"{location} has {counted}, which is not one of the 1000 classes of ImageNet-1k: remove it, or {CURE}")
+        return np.array([number_of[name] for name in classes])
     if all(re.fullmatch(r"\d+", name) for name in classes):
         numbers = np.array([int(name) for name in classes])
         first = numbers.min()
         is_count = first in (0, 1) and set(numbers - first) == set(range(len(members)))
         if is_count or set(numbers) == set(members):
-            image_files.tell_once(f"{place}: classes {first} to {numbers.max()} are taken as those of {what} in the order of sorted wnids")
+            image_files.tell_once(
+                f"{location}: classes {first} to {numbers.max()} are assumed to be those of {what} in the order of sorted wnids"
+            )
             return members[numbers - first] if is_count else numbers
         raise ValueError(
-            f"{place} has the classes {numbers.min()} to {numbers.max()}, and {what} is numbered from 0 or 1 without gaps, "
+            f"{location} has the classes {numbers.min()} to {numbers.max()}, but {what} is numbered from 0 or 1 without gaps, "
             f"in the order of sorted wnids. If they are in another order, {CURE}"
         )
     if index:
-        raise ValueError(f"data.class_index = {index} does not list {classes[0]!r} ({len(classes)} such) of {place}")
+        raise ValueError(f"data.class_index = {index} does not list {classes[0]!r} ({len(classes)} missing) of {location}: add it")
     raise ValueError(
-        f"{place} has classes such as {classes[0]!r}, and nothing says which of ImageNet's they are: "
-        f"sorted by name they would get wrong labels. Take wnids (n01440764), or {CURE}"
+        f"{location} has classes such as {classes[0]!r}, whose ImageNet classes are unknown: "
+        f"sorted by name they would get wrong labels. Rename them to wnids (n01440764), or {CURE}"
     )
 
 
 def _key(folder: str) -> str:
-    """A folder's name in the one spelling that file systems and spreadsheets, which compose accents or not, agree on."""
+    """A folder name in a normal form: file systems and spreadsheets compose accents differently."""
     return unicodedata.normalize("NFC", folder).strip()
 
 
 def read_index(path: pathlib.Path) -> dict[str, int]:
-    """{folder: ImageNet's number} of a CSV file with the columns folder,class. Raises ValueError for a class that is none."""
+    """{folder: ImageNet's number} of a CSV file with the columns folder,class. Raises ValueError for an unknown class."""
     if not path.is_file():
-        raise FileNotFoundError(f"data.class_index = {path} is no file")
-    own = {wnid: i for i, wnid in enumerate(WNIDS)}
-    found: dict[str, int] = {}
+        raise FileNotFoundError(f"data.class_index = {path} is not a file: {CURE}")
+    number_of = {wnid: i for i, wnid in enumerate(WNIDS)}
+    listed: dict[str, int] = {}
     for line, row in tables.rows(path, ("folder", "class")):
         name = _key(row["folder"])
-        number = own.get(row["class"].strip(), tables.whole(row["class"]))
+        number = number_of.get(row["class"].strip(), tables.whole(row["class"]))
         if number is None or number not in range(len(WNIDS)):
             raise ValueError(f"{path}, line {line}: class {row['class']!r} is neither a wnid of ImageNet-1k nor a number from 0 to 999")
-        if found.get(name, number) != number:
-            raise ValueError(f"{path}, line {line}: folder {name!r} is listed with two classes")
-        found[name] = number
-    return found
+        if listed.get(name, number) != number:
+            raise ValueError(f"{path}, line {line}: folder {name!r} is listed with two classes: delete one of the rows")
+        listed[name] = number
+    return listed

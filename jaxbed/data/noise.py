@@ -1,4 +1,4 @@
-"""Random images with random labels: for speed and memory, where the real data set is not at hand. Nothing can be learned from it."""
+"""Random images with random labels, to measure speed and memory without a real data set. There is nothing to learn."""
 
 import dataclasses
 from typing import Annotated

@@ -1,8 +1,8 @@
-"""Images in ArrayRecord files, as `data_prep` writes them: one folder, with images, their names and labels, and a manifest.
+"""Images in ArrayRecord files, as `data_prep` writes them: one folder with images, their names and labels, and a manifest.
 
-FOLDER/part-00000-of-00016.array_record   one record a image: its JPEG bytes, or uint8 [side, side, 3]
+FOLDER/part-00000-of-00016.array_record   one record per image: its JPEG bytes, or uint8 [side, side, 3]
 FOLDER/index.npz                          name [n], label [n], classes [k]; in the order of the records
-FOLDER/manifest.json                      format, side_px, count, SHA-256 of each file; written last, so that a folder without is unfinished
+FOLDER/manifest.json                      format, side_px, count, SHA-256 of each file; written last, so a folder without it is unfinished
 """
 
 import bisect
@@ -24,7 +24,7 @@ FORMATS = ("jpeg", "uint8")
 FIELDS = {"format": str, "side_px": int, "count": int, "sha256": dict}  # of a manifest
 KINDS = {"name": "U", "label": "iu", "classes": "U"}  # of the lists of an index
 OPENERS = 16  # files opened at a time
-OPTIONS = "group_size:1"  # records are read one by one, in any order
+OPTIONS = "group_size:1"  # records are read one at a time, in any order
 
 
 class Records(NamedTuple):
@@ -39,7 +39,7 @@ class Records(NamedTuple):
 
 
 class Parts:
-    """The records of several files, one after another: [row] -> bytes. Raises OSError, naming the file, for what cannot be read."""
+    """The concatenated records of several files: [row] -> bytes. Raises OSError, which names the file, for a damaged record."""
 
     def __init__(self, paths: list[pathlib.Path]) -> None:
         self.paths = paths
@@ -52,11 +52,11 @@ class Parts:
 
     def __getitem__(self, row: int) -> bytes:
         part = bisect.bisect_right(self._ends, row)
-        place = row - (self._ends[part - 1] if part else 0)
+        record = row - (self._ends[part - 1] if part else 0)
         try:
-            return self._files[part][place]
-        except Exception as error:  # RuntimeError, as a rule
-            raise _damaged(self.paths[part], error, f"record {place} of ") from error
+            return self._files[part][record]
+        except Exception as error:  # usually RuntimeError
+            raise _damaged(self.paths[part], error, f"record {record} of ") from error
 
 
 def _open_part(path: pathlib.Path) -> Any:
@@ -73,38 +73,38 @@ def _damaged(path: pathlib.Path, error: Exception, what: str = "") -> OSError:
 
 
 def open_records(folder: pathlib.Path) -> Records:
-    """Raises FileNotFoundError for a folder that is unfinished or incomplete, OSError for a file of records that is damaged, and
-    ValueError for a folder that contradicts itself, or whose manifest or index is damaged or something else.
+    """Raises FileNotFoundError for an unfinished or incomplete folder, OSError for a damaged file of records, and ValueError for an
+    inconsistent folder or an invalid manifest or index.
     """
     folder = pathlib.Path(folder)
     path = folder / "manifest.json"
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: the folder is unfinished, or holds no records. Run data_prep again, it goes on")
+        raise FileNotFoundError(f"{path} is missing: the folder is unfinished, or holds no records. Rerun data_prep to resume")
     manifest = _manifest(path)
     missing = [name for name in manifest["sha256"] if not (folder / name).is_file()]
     if missing:
-        raise FileNotFoundError(f"{folder} lacks {', '.join(missing[:3])}, which its manifest names: copy it again")
+        raise FileNotFoundError(f"{folder} lacks {', '.join(missing[:3])}, which its manifest lists: copy the folder again")
     names, labels, classes = _index(folder / "index.npz")
     source = Parts([folder / name for name in manifest["sha256"] if name.endswith(".array_record")])
     if not len(source) == len(names) == len(labels) == manifest["count"]:
-        counts = f"{len(source)} records, {len(names)} names, a manifest of {manifest['count']}"
-        raise ValueError(f"{folder} contradicts itself: {counts}. Run data_prep again")
+        counts = f"{len(source)} records, {len(names)} names, {manifest['count']} in the manifest"
+        raise ValueError(f"{folder} is inconsistent: {counts}. Run data_prep again")
     return Records(manifest["format"], manifest["side_px"], names, *in_order(str(folder), labels, classes), source)
 
 
 def _manifest(path: pathlib.Path) -> dict:
-    cure = "of a folder of records, copy it or run data_prep again; next to folders of images, move it away"
-    with files.guarded(path, cure, "is no manifest that data_prep wrote"):
+    cure = "in a folder of records, copy it again or rerun data_prep; in a folder of images, move it away"
+    with files.guarded(path, cure, "is not a manifest written by data_prep"):
         try:
             manifest = files.read_object(path)
         except ValueError as error:
-            raise files.Fault("it holds no JSON object") from error
+            raise files.Fault("it is not a JSON object") from error
         if lacking := [key for key, kind in FIELDS.items() if not isinstance(manifest.get(key), kind)]:
             raise files.Fault(f"it has no {', '.join(lacking)}")
         if manifest["format"] not in FORMATS:
             raise files.Fault(f"format {manifest['format']!r} is not one of {', '.join(FORMATS)}")
         if strange := [name for name in manifest["sha256"] if pathlib.PurePath(name).name != name]:
-            raise files.Fault(f"it names {strange[0]!r}, which is not in its folder")
+            raise files.Fault(f"it names {strange[0]!r}, which is outside its folder")
     return manifest
 
 
@@ -114,21 +114,21 @@ def _index(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]
     with files.guarded(path, cure):
         for name, kinds in KINDS.items():
             if name not in index or index[name].dtype.kind not in kinds or index[name].ndim != 1:
-                raise files.Fault(f"it has no list {name}")
+                raise files.Fault(f"it has no valid array {name}")
     return index["name"], index["label"], tuple(map(str, index["classes"]))
 
 
-def in_order(place: str, labels: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels [n] int32 of the sorted classes. Raises ValueError for a label without a class; a TFDS split may have -1 throughout."""
+def in_order(location: str, labels: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(labels [n] int32, classes), both for sorted classes. Raises ValueError for a label without a class, as in unlabelled splits."""
     if strange := set(np.unique(labels).tolist()) - set(range(len(classes))):
-        raise ValueError(f"{place} has label {min(strange)}, and its classes are 0 to {len(classes) - 1}: take a labelled set")
+        raise ValueError(f"{location} has label {min(strange)}, but its classes are 0 to {len(classes) - 1}: use a labelled set")
     ordered = tuple(sorted(classes))
-    places = {name: i for i, name in enumerate(ordered)}
-    return np.array([places[name] for name in classes], np.int32)[labels.astype(np.int32)], ordered
+    positions = {name: i for i, name in enumerate(ordered)}
+    return np.array([positions[name] for name in classes], np.int32)[labels.astype(np.int32)], ordered
 
 
 def write_part(path: pathlib.Path, records: Iterable[bytes]) -> str:
-    """Writes one file and returns its SHA-256. A file that exists is whole: it gets its name last."""
+    """Writes one file and returns its SHA-256. An existing file is complete: it is renamed last."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
     partial = path.with_suffix(".partial")

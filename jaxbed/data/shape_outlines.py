@@ -1,9 +1,9 @@
-"""Sixteen parametric shapes as signed distance fields, posed and deformed at random, one set of numbers an image.
+"""Sixteen parametric shapes as signed distance fields, with random pose and deformation for each image.
 
-A shape is a function (u, v, first, second) -> field that is negative inside, zero on the outline and positive outside. u points right
-and v up, in units of the shape's nominal radius; `first` and `second` are numbers in [0, 1] that set its proportions. The fields need
-not be true distances: `measure_distance` divides them by their slope, which makes them distances in pixels near the outline, where
-alone they are read.
+A shape is a function (u, v, first, second) -> field that is negative inside, zero on the outline and positive outside. u points right and v
+up, in units of the shape's nominal radius; `first` and `second` are numbers in [0, 1] that set its proportions. The fields need not be true
+distances: `measure_distance` divides them by their slope, which gives distances in pixels near the outline, the only place where they
+matter.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ import numpy as np
 
 Field = np.ndarray  # [n, H, W] float32
 
-ROTATION_DEGREES = 180.0  # either way: upright shapes are so easy that a network has no need of the texture
+ROTATION_DEGREES = 180.0  # either way: upright shapes are so easy that a network would not use the texture
 RADIUS_FRAC = (0.38, 0.47)  # nominal radius over the side of the image
-# Deformations are as strong as the eye forgives: they make the shape the harder bias, so that a network prefers the texture.
+# Deformations are as strong as shapes stay recognisable: shape becomes harder to learn than texture, so a network prefers the texture.
 ASPECT_LOG = 0.25  # width over height lies between exp(-2 * this) and exp(2 * this)
 SHEAR = 0.3  # of the width along the height, either way
 WOBBLE = 0.1  # amplitude of the wavy displacement, in radii
-MARGIN = 0.92  # nominal radii between centre and border at least: the corners of deformed shapes may be cut
-SLOPE_FLOOR = 0.45  # of the nominal slope: where two sides meet the field has a ridge, and a quotient by its slope would explode
+MARGIN = 0.92  # least distance between centre and border, in nominal radii: corners of deformed shapes may be cut off
+SLOPE_FLOOR = 0.45  # of the nominal slope: the field has a ridge where two sides meet, where dividing by the slope would diverge
 
 
 def _box(u: Field, v: Field, left: Field | float, right: Field | float, bottom: Field | float, top: Field | float) -> Field:
@@ -151,14 +151,14 @@ def measure_distance(label: np.ndarray, side_px: int, rng: np.random.Generator, 
     Args:
         label: [n] int, rows of `SHAPES`.
         side_px: side of the square image.
-        rng: draws rotation, size, place, aspect, shear, wobble and proportions; the same amount whatever the labels are.
+        rng: draws rotation, size, position, aspect, shear, wobble and proportions; the number of draws does not depend on the labels.
         pose: 1 for the full ranges, 0 for the upright, centred, undeformed shape of middle size and middle proportions.
 
     Returns:
-        [n, side_px, side_px] float32 in pixels: negative inside, positive outside, true to a fraction of a pixel near the outline.
+        [n, side_px, side_px] float32 in pixels: negative inside, positive outside, accurate to a fraction of a pixel near the outline.
     """
     n = len(label)
-    spread = pose * rng.uniform(-1, 1, (10, n, 1, 1)).astype(np.float32)  # every pose number, as a place between -1 and 1 in its range
+    spread = pose * rng.uniform(-1, 1, (10, n, 1, 1)).astype(np.float32)  # every pose parameter, scaled to -1 to 1 in its range
     angle = np.deg2rad(ROTATION_DEGREES) * spread[0]
     radius = side_px * (np.mean(RADIUS_FRAC) + (RADIUS_FRAC[1] - RADIUS_FRAC[0]) / 2 * spread[1]).astype(np.float32)
     room = np.maximum(side_px / 2 - MARGIN * radius, 0)

@@ -1,4 +1,4 @@
-"""What every data set hands to the trainer and the evaluator, and its resident form: all images on the device, a batch is rows."""
+"""`Source`, the interface of every data set to training and evaluation, and the order of training images."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,19 +11,19 @@ from jaxbed.data.split import Split
 from jaxbed.training import rng
 
 ROLES = ("val", "test", "ood")
-MANY_CLASSES = 50  # whose counts no terminal shows
+MANY_CLASSES = 50  # with more classes, counts per class are not shown
 SAMPLE = 64  # images
 
 
-class Part(NamedTuple):
-    """Consecutive images of a training set, and how much of every batch they are."""
+class Component(NamedTuple):
+    """Consecutive images of a training set that make up a fixed share of every batch."""
 
     size: int
-    share: float  # of all parts' shares
+    share: float  # of all components' shares
 
 
 class EvaluationSet(NamedTuple):
-    """One set to answer. role: val (for selection only), test (distribution of the training set), ood (shifted)."""
+    """One set to evaluate. role: val (for selection only), test (distribution of the training set), ood (shifted)."""
 
     split: Split
     role: str
@@ -34,10 +34,9 @@ class EvaluationSet(NamedTuple):
 class Source:
     """A data set, on the host.
 
-    scale turns uint8 images [B, H, W, C] into the network's float input, on the device; so does augment, given a key, in training
-    alone. Without augment, training sees what scale gives.
-    facts are written beside every result: what was done to the pixels, the bias ratio, counts. bias_name says what the bias
-    is (texture, colour); empty where there is none. notes are what the log says of the images besides their counts.
+    scale converts uint8 images [B, H, W, C] to the network's float input, on the device. augment does so with a random key, in training
+    only; without it, training uses scale. facts are stored with every result: preprocessing, the bias ratio, counts. bias_name names the
+    bias attribute (texture, colour); empty if there is none. notes are logged after the counts of images.
     """
 
     name: str
@@ -48,12 +47,13 @@ class Source:
     facts: dict[str, Any]
     bias_name: str = ""
     augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
-    parts: tuple[Part, ...] = ()  # of the training set, in its order, where batches hold fixed shares of them
+    components: tuple[Component, ...] = ()  # of the training set, in its order, if batches hold a fixed share of each
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.parts and sum(part.size for part in self.parts) != len(self.train.label):
-            raise ValueError(f"{self.name}: parts of {[part.size for part in self.parts]} do not add up to {len(self.train.label)} images")
+        sizes = [component.size for component in self.components]
+        if sizes and sum(sizes) != len(self.train.label):
+            raise ValueError(f"{self.name}: components of {sizes} images do not add up to {len(self.train.label)}")
         for name, evaluation_set in self.sets.items():
             if evaluation_set.role not in ROLES:
                 raise ValueError(f"set {name}: role {evaluation_set.role!r} is not one of {', '.join(ROLES)}")
@@ -62,39 +62,39 @@ class Source:
 
 
 def check(name: str, split: Split, classes: int) -> None:
-    """Raises ValueError where a split's arrays do not fit each other or its labels the classes."""
+    """Raises ValueError if the arrays of a split do not match each other, or its labels the classes."""
     sizes = {field: len(array) for field, array in zip(Split._fields, split, strict=True)}
     if len(set(sizes.values())) != 1 or not sizes["image"]:
-        raise ValueError(f"set {name}: its arrays must have one common length above 0, and have {sizes}")
+        raise ValueError(f"set {name}: its arrays must have one common length above 0, but have {sizes}")
     if split.image.dtype != np.uint8 or split.image.ndim != 4:
-        raise ValueError(f"set {name}: images must be uint8 [n, H, W, C], and are {split.image.dtype} {list(split.image.shape)}")
+        raise ValueError(f"set {name}: images must be uint8 [n, H, W, C], but are {split.image.dtype} {list(split.image.shape)}")
     if len(np.unique(split.name)) != len(split.name):
-        raise ValueError(f"set {name}: two images have the same name, and answers could not be told apart")
+        raise ValueError(f"set {name}: two images have the same name, so predictions would be ambiguous: rename one")
     for field, array, least in (("label", split.label, 0), ("bias", split.bias, -1)):
         if array.min() < least or array.max() >= classes:
-            raise ValueError(f"set {name}: {field} runs from {array.min()} to {array.max()}, allowed are {least} to {classes - 1}")
+            raise ValueError(f"set {name}: {field} ranges from {array.min()} to {array.max()}, allowed is {least} to {classes - 1}")
 
 
 def require_bias(name: str, method: Any, source: Source) -> None:
-    """Raises ValueError where a method that reads the bias, see `jaxbed.method`, lacks it: of all images, or of one that a group needs."""
+    """Raises ValueError if a method that reads the bias (see `jaxbed.method`) lacks it: for all images, or for one that a group needs."""
     unknown, images, grouped = int((source.train.bias < 0).sum()), len(source.train.bias), hasattr(method, "groups")
     if method.reads_bias and (unknown == images or (grouped and unknown)):
-        cure = "take a method that does not read it, or give it (of your own images, in the column bias of data.table)"
+        cure = "use a method that does not read it, or provide it (for your own images, in the column bias of data.table)"
         if grouped and not dataclasses.replace(method, groups="classes").reads_bias:
             cure = f"set --config.method.groups=classes, {cure}"
-        raise ValueError(f"{name} needs the bias of the training images, and {source.name} lacks it for {unknown} of {images}: {cure}")
+        raise ValueError(f"{name} needs the bias of the training images, but {source.name} lacks it for {unknown} of {images}: {cure}")
 
 
 def one_colour(split: Split) -> tuple[list[str], int]:
-    """(names of images whose pixels are all equal, number of images looked at): all of a split in memory, SAMPLE of a streamed one."""
+    """(names of images whose pixels are all equal, number of images checked): all images in memory, SAMPLE of a streamed split."""
     rows = np.arange(len(split.label))
     if not isinstance(split.image, np.ndarray):
         rows = np.unique(np.linspace(0, len(rows) - 1, SAMPLE).astype(int))
     flat = []
-    for start in range(0, len(rows), SAMPLE):  # in parts, since comparing takes memory
-        part = rows[start : start + SAMPLE]
-        images, part = (split.image[part], part) if isinstance(split.image, np.ndarray) else split.image.take(part)
-        flat.append(part[(images == images[:, :1, :1]).all((1, 2, 3))])
+    for start in range(0, len(rows), SAMPLE):  # in blocks, since comparing takes memory
+        block = rows[start : start + SAMPLE]
+        images, block = (split.image[block], block) if isinstance(split.image, np.ndarray) else split.image.take(block)
+        flat.append(block[(images == images[:, :1, :1]).all((1, 2, 3))])
     return [str(name) for name in split.name[np.concatenate(flat)]], len(rows)
 
 
@@ -105,7 +105,7 @@ def cells(split: Split) -> dict[tuple[int, int], int]:
 
 
 def describe(name: str, split: Split) -> str:
-    """Counts per (label, bias) cell, for the log: one row a label, one column a bias; of many classes the smallest and largest."""
+    """Counts per (label, bias) cell, for the log: one row per label, one column per bias; with many classes, only the range of counts."""
     counts, labels, biases = cells(split), np.unique(split.label), range(split.bias.min(), split.bias.max() + 1)
     if len(labels) > MANY_CLASSES:
         sizes = np.bincount(split.label)[labels]
@@ -120,24 +120,23 @@ def describe(name: str, split: Split) -> str:
     return "\n".join(lines)
 
 
-def counts(batch_size: int, parts: tuple[Part, ...]) -> list[int]:
-    """Images of each part in a batch: shares rounded down, what is left to the largest remainders. Raises ValueError for none."""
-    exact = np.array([part.share for part in parts], float) * batch_size / sum(part.share for part in parts)
-    found = np.floor(exact + 1e-9).astype(int)
-    for place in np.argsort(found - exact, kind="stable")[: batch_size - found.sum()]:
-        found[place] += 1
-    if (found < 1).any():
-        raise ValueError(
-            f"batch_size = {batch_size} leaves no image for some of the shares {[part.share for part in parts]}: take a larger one"
-        )
-    return found.tolist()
+def counts(batch_size: int, components: tuple[Component, ...]) -> list[int]:
+    """Images per component in a batch: shares rounded down, the rest by largest remainder. Raises ValueError if a component gets none."""
+    shares = [component.share for component in components]
+    exact = np.array(shares, float) * batch_size / sum(shares)
+    images = np.floor(exact + 1e-9).astype(int)
+    for index in np.argsort(images - exact, kind="stable")[: batch_size - images.sum()]:
+        images[index] += 1
+    if (images < 1).any():
+        raise ValueError(f"batch_size = {batch_size} leaves no image for some of the shares {shares}: use a larger batch")
+    return images.tolist()
 
 
-def steps(rows: int, batch_size: int, parts: tuple[Part, ...] = ()) -> int:
-    """Batches of an epoch; with parts it ends where the first of them has no full share left."""
-    if not parts:
+def steps(rows: int, batch_size: int, components: tuple[Component, ...] = ()) -> int:
+    """Batches of an epoch; with components it ends when the first of them has no full share left."""
+    if not components:
         return rows // batch_size
-    return min(part.size // count for part, count in zip(parts, counts(batch_size, parts), strict=True))
+    return min(component.size // count for component, count in zip(components, counts(batch_size, components), strict=True))
 
 
 class Weighted(NamedTuple):
@@ -153,29 +152,30 @@ def order(
     epoch: int,
     seeds: np.ndarray,
     shared: bool,
-    parts: tuple[Part, ...] = (),
+    components: tuple[Component, ...] = (),
     weighted: Weighted | None = None,
 ) -> np.ndarray:
     """Rows of every batch of an epoch, [S, steps, B] int32: a pure function of its arguments, so there is no position to save.
 
-    Each seed has its own order, unless shared: then all follow the first seed's, which makes seeds dependent. What does not
-    fill a batch is left out of that epoch. Parts are shuffled each by itself.
+    Each seed has its own order, unless shared: then all use the first seed's order, which makes seeds dependent. Images that do not
+    fill a batch are left out of that epoch. Each component is shuffled by itself.
     """
     sources = seeds[:1] if shared else seeds
-    numbers, places = np.unique(sources, return_inverse=True)  # variants have the same seeds
-    wanted = steps(rows, batch_size, parts)
+    numbers, of_number = np.unique(sources, return_inverse=True)  # variants have the same seeds
+    wanted = steps(rows, batch_size, components)
+    sizes = [component.size for component in components] or [rows]
+    taken = counts(batch_size, components) if components else [batch_size]
     drawn = []
     for seed in numbers:
         generator, first, columns = rng.generator(int(seed), rng.ORDER, epoch), 0, []
-        pieces = zip((part.size for part in parts), counts(batch_size, parts), strict=True) if parts else [(rows, batch_size)]
-        for size, count in pieces:
+        for size, count in zip(sizes, taken, strict=True):
             columns.append(first + generator.permutation(size)[: wanted * count].reshape(wanted, count))
             first += size
         drawn.append(np.concatenate(columns, axis=1))
-    stacked = np.stack(drawn).astype(np.int32)[places]
+    stacked = np.stack(drawn).astype(np.int32)[of_number]
     if weighted is None:
         return np.broadcast_to(stacked, (len(seeds), *stacked.shape[1:]))
-    for seed, own, cumulative in zip(seeds, stacked, weighted.cumulative, strict=True):
-        positions = rng.generator(int(seed), rng.SAMPLE, epoch).random((len(own), weighted.draws))
-        own[:, batch_size - weighted.draws :] = np.searchsorted(cumulative, positions, side="right")  # never one of weight 0
+    for seed, batches, cumulative in zip(seeds, stacked, weighted.cumulative, strict=True):
+        positions = rng.generator(int(seed), rng.SAMPLE, epoch).random((len(batches), weighted.draws))
+        batches[:, batch_size - weighted.draws :] = np.searchsorted(cumulative, positions, side="right")  # never one of weight 0
     return stacked

@@ -1,4 +1,4 @@
-"""A split: images with their label and, where there is one, the class a bias votes for."""
+"""A split: images with their label and, if there is one, the class that a bias votes for."""
 
 import dataclasses
 from typing import NamedTuple
@@ -11,18 +11,18 @@ from jaxbed.data.stream import Images
 class Split(NamedTuple):
     """n images on the host.
 
-    `bias` is the class that another attribute (texture, colour, background) votes for, in the label's own numbering; -1 where an
-    image has none. An image is *aligned* where bias == label and *conflicting* where it has a bias and that bias differs.
+    `bias` is the class that another attribute (texture, colour, background) votes for, in the numbering of the labels; -1 if an
+    image has none. An image is *aligned* if bias == label and *conflicting* if it has another bias.
     """
 
-    image: np.ndarray | Images  # [n, H, W, C] uint8, in memory or read when they are asked for
+    image: np.ndarray | Images  # [n, H, W, C] uint8, in memory or read on demand
     label: np.ndarray  # [n] int32
     bias: np.ndarray  # [n] int32
     name: np.ndarray  # [n] str, unique within the split
 
 
 def pick(split: Split, rows: np.ndarray) -> Split:
-    """Some images of a split, read when they are asked for where the split's are."""
+    """Some images of a split, read on demand if the split's images are."""
     image = split.image
     if isinstance(image, Images):
         read = image.read
@@ -33,10 +33,10 @@ def pick(split: Split, rows: np.ndarray) -> Split:
 
 
 def in_memory(split: Split, gib: float, evaluated: bool) -> Split:
-    """The split with its images in memory where they take at most so many GiB, else as it is: read when they are asked for.
+    """The split with its images in memory if they take at most `gib` GiB, else unchanged: read on demand.
 
-    Images that cannot be read are left out, or raise `stream.Unreadable`, as `Images.corrupt` says. A streamed set to train on keeps
-    them: there the next image takes the place, which must not happen where answers count (`evaluated`).
+    Images that cannot be read are left out, or raise `stream.Unreadable`, depending on `Images.corrupt`. A streamed training set keeps
+    them: the next image replaces them there, which must not happen in sets whose predictions count (`evaluated`).
     """
     images = split.image
     if not isinstance(images, Images):
@@ -44,5 +44,5 @@ def in_memory(split: Split, gib: float, evaluated: bool) -> Split:
     if images.nbytes > gib * 2**30:
         return pick(split, images.readable()) if evaluated and images.corrupt == "skip" else split
     loaded, taken = images.load()
-    own = taken == np.arange(len(taken))  # the others stand in for what was skipped
-    return Split(loaded[own], split.label[own], split.bias[own], split.name[own])
+    readable = taken == np.arange(len(taken))  # the others replaced skipped images
+    return Split(loaded[readable], split.label[readable], split.bias[readable], split.name[readable])

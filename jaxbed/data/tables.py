@@ -1,4 +1,4 @@
-"""CSV files that say what images are, as programs and spreadsheets save them."""
+"""Reads CSV files that describe images, as programs and spreadsheets save them."""
 
 import csv
 import pathlib
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 
 def rows(
-    path: pathlib.Path, needed: Sequence[str], optional: Sequence[str] = (), cure: str = "it is another table, or is damaged"
+    path: pathlib.Path, needed: Sequence[str], optional: Sequence[str] = (), cure: str = "it is another table, or damaged"
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line, row) of a CSV file, also as spreadsheets save it: a byte-order mark, a first line "sep=;", semicolons or tabs, empty rows.
+    """(line, row) of a CSV file, also with what spreadsheets add: a byte-order mark, a first line "sep=;", semicolons or tabs, empty rows.
 
-    Raises ValueError, which names what is wrong and the line; `cure` is what it says where a needed column is missing.
+    Raises ValueError, which names the fault and the line; `cure` ends the message for a missing column.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -18,32 +18,33 @@ def rows(
         raise ValueError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as CSV in UTF-8") from None
     lines = text.splitlines()
     if nul := [number for number, line in enumerate(lines, 1) if "\0" in line]:
-        raise ValueError(f"{path}, line {nul[0]}: it holds a NUL byte, so the file is damaged or no text: save it as CSV in UTF-8")
+        raise ValueError(f"{path}, line {nul[0]}: it contains a NUL byte, so the file is damaged or not text: save it as CSV in UTF-8")
     skipped = int(bool(lines) and lines[0].startswith("sep="))
     header = lines[skipped] if lines[skipped:] else ""
     reader = csv.reader(lines[skipped:], delimiter=max(",;\t", key=header.count), skipinitialspace=True)
     try:
         columns = [name.strip() for name in next(reader, ())]
     except csv.Error as error:
-        raise ValueError(f"{path}, line {1 + skipped}: {error}. Is a quotation mark never closed?") from None
+        raise ValueError(f"{path}, line {1 + skipped}: {error}. Is a quotation mark not closed?") from None
     shown = f"its header {header[:80]!r}"
     if missing := [name for name in needed if name not in columns]:
         raise ValueError(f"{path} has no column {', '.join(missing)} in {shown}: {cure}")
     if twice := [name for name in (*needed, *optional) if columns.count(name) > 1]:
-        raise ValueError(f"{path} has column {twice[0]} more than once in {shown}: delete the one that is not meant")
+        raise ValueError(f"{path} has column {twice[0]} more than once in {shown}: delete one of them")
     try:
         for fields in reader:
             if not any(map(str.strip, fields)):
                 continue
             if len(fields) != len(columns):
-                raise ValueError(f"{path}, line {reader.line_num + skipped}: it has {len(fields)} fields, and the header {len(columns)}")
+                counted = f"it has {len(fields)} fields, but the header has {len(columns)}"
+                raise ValueError(f"{path}, line {reader.line_num + skipped}: {counted}: correct the line")
             yield reader.line_num + skipped, dict(zip(columns, fields, strict=True))
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num + skipped}: {error}. Is a quotation mark never closed?") from None
+        raise ValueError(f"{path}, line {reader.line_num + skipped}: {error}. Is a quotation mark not closed?") from None
 
 
 def whole(text: str) -> int | None:
-    """0 of "0" and, as spreadsheets and pandas write it, "0.0" or "0,0"; None of what is no whole number."""
+    """0 for "0" and, as spreadsheets and pandas write it, "0.0" or "0,0"; None if it is not a whole number."""
     try:
         number = float(text.replace(",", "."))
     except ValueError:

@@ -1,8 +1,8 @@
-"""Sixteen procedural two-tone textures, orientation relative to the image, with random phase, period and a slight tilt.
+"""Sixteen procedural two-tone textures, aligned with the image, with random phase, period and slight tilt.
 
-A texture is a function (x, y, period, rng) -> field, positive where the second colour is. x points right and y down, in *texture
-units*, thirty-seconds of the image's side, so that a texture looks the same at 32 and at 64 px. `period` is near 1 and stretches the
-texture. Fields are about the distance to the nearest change of colour in those units, which gives anti-aliased changes for nothing.
+A texture is a function (x, y, period, rng) -> field, positive where the second colour is. x points right and y down, in *texture units*,
+1/32 of the image's side, so a texture looks the same at 32 and at 64 px. `period` is near 1 and stretches the texture. Fields approximate
+the distance to the nearest colour change in those units, which makes anti-aliasing free.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ Field = np.ndarray  # [n, H, W] float32
 
 UNITS = 32  # texture units along the side of an image
 PERIOD_JITTER = 0.04  # relative, either way
-TILT_DEGREES = 2.0  # either way: upright bars stay far from slanted ones
+TILT_DEGREES = 2.0  # either way: upright bars stay distinct from slanted ones
 
 
 def draw_noise(n: int, side_px: int, cells: int, rng: np.random.Generator) -> np.ndarray:
-    """Smooth noise [n, side_px, side_px] float32, mean 0, variance about 0.5: normal numbers at cells x cells knots, eased in between."""
-    place = (np.arange(side_px) + 0.5) / side_px * (cells - 1)
-    lower = np.minimum(place.astype(int), cells - 2)
-    share = place - lower
+    """Smooth noise [n, side_px, side_px] float32, mean 0, variance about 0.5: normal values at cells x cells knots, interpolated."""
+    position = (np.arange(side_px) + 0.5) / side_px * (cells - 1)
+    lower = np.minimum(position.astype(int), cells - 2)
+    share = position - lower
     share = share * share * (3 - 2 * share)
     weight = np.zeros((side_px, cells), np.float32)
     weight[np.arange(side_px), lower] = 1 - share
@@ -74,7 +74,7 @@ def _dots(x: Field, y: Field, period: Field, rng: np.random.Generator) -> Field:
 
 
 def _rings(x: Field, y: Field, period: Field, rng: np.random.Generator) -> Field:
-    # About a point near the middle of the image, so that any part of it shows the bend. x and y carry a random phase, hence the mean.
+    # Around a point near the centre of the image: every part then shows the curvature. x and y have a random phase, hence the mean.
     centre = rng.uniform(-6, 6, (2, len(x), 1, 1)).astype(np.float32)
     radius = np.hypot(x - x.mean((1, 2), keepdims=True) - centre[0], y - y.mean((1, 2), keepdims=True) - centre[1])
     return _fold(radius, 5.5 * period) - 5.5 / 4 * period
@@ -91,7 +91,7 @@ def _chevrons(x: Field, y: Field, period: Field, rng: np.random.Generator) -> Fi
 def _bricks(x: Field, y: Field, period: Field, rng: np.random.Generator) -> Field:
     height, width = 5 * period, 10 * period
     course = np.mod(np.floor(y / height), 2)
-    # _fold is 0 in the middle of a period, and `course` changes at its ends: half a height brings the mortar onto the change.
+    # _fold is 0 in the middle of a period, and `course` changes at its ends: half a height moves the mortar onto the change.
     return 0.75 - np.minimum(_fold(y + height / 2, height), _fold(x + course * width / 2, width))
 
 
@@ -116,7 +116,7 @@ def _blobs(x: Field, y: Field, period: Field, rng: np.random.Generator) -> Field
 
 
 def _grain(x: Field, y: Field, period: Field, rng: np.random.Generator) -> Field:
-    # One number a texture unit, not a pixel: at 64 px the grains are two pixels wide.
+    # One value per texture unit, not per pixel: at 64 px the grains are two pixels wide.
     grain = rng.standard_normal((len(x), UNITS, UNITS), np.float32)
     repeat = x.shape[-1] // UNITS
     return np.repeat(np.repeat(grain, repeat, axis=1), repeat, axis=2)

@@ -102,7 +102,7 @@ def _value(word: str) -> Any:
 def _check_sources(points: list[GridPoint]) -> None:
     first = points[0].source
     for name, _, source, *_ in points[1:]:
-        if source.parts or source.train.image.shape != first.train.image.shape or source.class_names != first.class_names:
+        if source.components or source.train.image.shape != first.train.image.shape or source.class_names != first.class_names:
             raise ValueError(
                 f"grid: {points[0].name} trains on {list(first.train.image.shape)} and {name} on {list(source.train.image.shape)}, of "
                 f"{len(first.class_names)} and {len(source.class_names)} classes: one array needs equal ones, so run them one by one"

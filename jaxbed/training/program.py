@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxbed import parallel
 from jaxbed.config import Train
-from jaxbed.data.source import Part, Source, Weighted, require_bias, steps
+from jaxbed.data.source import Component, Source, Weighted, require_bias, steps
 from jaxbed.data.stream import Images
 from jaxbed.method import Info, Method, Sampling, State
 from jaxbed.training import rng
@@ -54,7 +54,7 @@ class Program:
     advance: "Advance"  # (Run, arrays, Feed of K steps, seeds [S]) -> Run, K steps later; the Run handed in is used up
     abstract: PyTree  # shapes and placement of a Run
     steps_per_call: int  # K of `advance`, but for the end of an epoch
-    parts: tuple[Part, ...]  # of the training set
+    components: tuple[Component, ...]  # of the training set
     weighted: Weighted | None  # what of every batch is drawn by weight
     first_row: np.ndarray  # [S] int32: where each seed's training set begins in `arrays`
     hparams: dict[str, np.ndarray]  # [S] float32: those that vary between grid points
@@ -69,7 +69,7 @@ def steps_per_epoch(cfg: Train, source: Source) -> int:
     if (source.train.label == source.train.label[0]).all():
         only = source.class_names[source.train.label[0]]
         raise ValueError(f"all {rows} training images of {source.name} are of class {only!r}: nothing can be learned, check the labels")
-    return steps(rows, cfg.batch_size, source.parts)
+    return steps(rows, cfg.batch_size, source.components)
 
 
 def steps_per_call(cfg: Train, source: Source) -> int:
@@ -117,7 +117,7 @@ def weigh(cfg: Train, sampling: Sampling, points: list[GridPoint], columns: Mapp
     draws = sampling.draws or cfg.batch_size
     if draws > cfg.batch_size:
         raise ValueError(f"batch_size = {cfg.batch_size}: {cfg.name} draws {draws} images of every batch by weight, so take more than that")
-    if cfg.shared_order or points[0].source.parts:
+    if cfg.shared_order or points[0].source.components:
         other = "shared_order" if cfg.shared_order else f"shares of {points[0].source.name}"
         raise ValueError(f"{cfg.name} draws images by weight, and {other} would have no effect: set it off, or take another method")
     cumulative_weights = []
@@ -249,7 +249,7 @@ def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, columns
         advance=Advance(advance, placed),
         abstract=abstract,
         steps_per_call=steps_per_call(cfg, source),
-        parts=source.parts,
+        components=source.components,
         weighted=weighted,
         first_row=np.repeat(sets.first_row, per_point),
         hparams=hparams_of_points(points, set(abstract.state.hparams), per_point),

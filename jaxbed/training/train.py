@@ -188,7 +188,7 @@ def start(cfg: config.Train, program: Program, say: Callable[[str], None] = prin
 def order(cfg: config.Train, program: Program, epoch: int) -> np.ndarray:
     """Rows of `program.arrays` for every batch of an epoch, [S, steps, B] int32."""
     size, numbers = program.info.train_size, program.seeds.numbers
-    rows = sources.order(size, cfg.batch_size, epoch, numbers, cfg.shared_order, program.parts, program.weighted)
+    rows = sources.order(size, cfg.batch_size, epoch, numbers, cfg.shared_order, program.components, program.weighted)
     return rows + program.first_row[:, None, None]
 
 
