@@ -22,6 +22,7 @@ from jaxbed.config import Train
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import lff
 from jaxbed.methods.parts import losses
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.stages import Stage
 from jaxbed.values import Count, ShareBelowOne
@@ -35,7 +36,7 @@ class Biased:
 
     q: ShareBelowOne = 0.7
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         network = net.make(info.classes)
 
         def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
@@ -83,7 +84,7 @@ class Config:
         biased = dataclasses.replace(cfg, method=Biased(self.q), epochs=self.epochs_before)
         return Stage("biased networks", biased, self.networks, outputs=probability), Stage("", cfg, columns=columns)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         return self.base.make(info, net, optim, kept_loss)
 
 

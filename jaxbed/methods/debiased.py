@@ -23,7 +23,7 @@ variant "biasbed": what BiasBed's released code computes. Clean and stylised ima
 
 import dataclasses
 import itertools
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,8 @@ from jax import lax
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses, pairs
-from jaxbed.models import resnet, style, style_network
+from jaxbed.models import style, style_network
+from jaxbed.models.capabilities import MAPS, Network, require
 from jaxbed.optim import Optim
 from jaxbed.values import Share
 
@@ -54,8 +55,8 @@ class Config:
     )
     style: style_network.Config = dataclasses.field(default_factory=style_network.Config)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "Debiased shows a network images of several sizes")
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
+        require(net, "Debiased shows a network images of several sizes", MAPS)
         return _make(self, info, net, optim)
 
 
@@ -127,7 +128,7 @@ def with_norms(params: PyTree, own: PyTree) -> PyTree:
     return traverse_util.unflatten_dict(traverse_util.flatten_dict(params) | traverse_util.flatten_dict(own))
 
 
-def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Network, optim: Optim) -> Method:
     network, frozen, transform = net.make(info.classes), config.style.load(), optim.transform(info)
     paper = config.variant == "paper"
     black, white = info.pixel_range() if paper else (0, 1)

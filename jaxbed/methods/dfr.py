@@ -17,7 +17,6 @@ balanced subsets gives 71.4 and 22.0 % there, where the smallest group has two i
 """
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -31,6 +30,7 @@ from jaxbed.methods import erm
 from jaxbed.methods.parts import losses
 from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.optim import Optim
@@ -56,8 +56,8 @@ class Config:
         whole = dataclasses.replace(cfg, method=erm.Config(), epochs=self.epochs_before or cfg.epochs)
         return Stage("ERM", whole), Stage("", retrained, start="ERM")
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "DFR trains a head on features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "DFR trains a head on features", CUT)
         return _make(self, Groups(self.groups, info.classes), info, net, optim)
 
 
@@ -71,7 +71,7 @@ class Retrained(nn.Module):
         return Linear(self.classes, name="linear")(BatchNorm(name="standard")(found, train))
 
 
-def _make(config: Config, groups: Groups, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, groups: Groups, info: Info, net: Cuttable, optim: Optim) -> Method:
     whole, trunk, head = net.make(info.classes), net.make(info.classes, last=net.parts - 1), Retrained(info.classes)
     transform = optim.transform(info)
 

@@ -17,7 +17,7 @@ sets see jaxbed/presets/published.py.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses, pairs, relative_difficulty
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative, Share, ShareBelowOne
@@ -44,13 +45,13 @@ class Config:
     q: ShareBelowOne = 0.7  # of the generalised cross-entropy
     alpha: ShareBelowOne = 0.7  # weight of the old value in the averages
 
-    def make(self, info: Info, net: Any, optim: Optim, loss_biased: Callable | None = None) -> Method:
+    def make(self, info: Info, net: Cuttable, optim: Optim, loss_biased: Callable | None = None) -> Method:
         """loss_biased(logits of C_b, batch) -> scalar takes the place of the generalised cross-entropy."""
-        features.require(net, "DisEnt joins the features of two encoders")
+        require(net, "DisEnt joins the features of two encoders", CUT)
         return _make(self, info, net, optim, loss_biased or functools.partial(losses.mean_generalized, q=self.q))
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim, loss_biased: Callable) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim, loss_biased: Callable) -> Method:
     encoder, head = net.make(info.classes, last=net.parts - 1), Linear(info.classes)
     swap_from = config.swap_after * info.epochs * info.steps_per_epoch
     numbers = {**optim.hparams(), **{name: getattr(config, name) for name in LAMBDAS}}

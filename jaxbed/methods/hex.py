@@ -16,7 +16,7 @@ are the same: HEX knows textures, not hues.
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import flax.linen as nn
 import jax
@@ -26,6 +26,7 @@ import numpy as np
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
 from jaxbed.values import Count, Range
@@ -45,8 +46,8 @@ class Config:
     levels: Annotated[int, Range(2, 256)] = 16  # of grey; 16 on MNIST, 128 in the authors' ImageNet demonstration
     units: Count = 32  # of the superficial branch
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "HEX projects features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "HEX projects features", CUT)
         return _make(self, info, net, optim)
 
 
@@ -119,7 +120,7 @@ class Cooccurrence(nn.Module):
         return jnp.dot(scaled(hidden), kernel, precision=HIGHEST)
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts, superficial = features.cut(net, info.classes), Cooccurrence(config.levels, config.units, info.classes)
     black, white = info.pixel_range()
 

@@ -1,7 +1,8 @@
 """ReBias: Bahng, Chun, Yun, Choo, Oh, "Learning De-biased Representations with Biased Representations" (2020).
 
-Beside the network f trains g, which sees too little of an image to know more than its colours and textures: a Simple Conv of 1x1
-convolutions beside an MLP or Simple Conv; beside a ResNet the same ResNet with 1x1 convolutions after its stem. In each step, g first:
+Beside the network f trains g, which sees too little of an image to know more than its colours and textures: where convolutions can be
+replaced, as in a ResNet, the same network with 1x1 convolutions after its stem; beside any other a Simple Conv of 1x1 convolutions. In each
+step, g first:
 
     g descends  L_g = CE(g(x), y) - weight_biased · HSIC(z_g, z_f)
     f descends  L_f = CE(f(x), y) + weight · HSIC(z_f, z_g)             with the z_g that the new g gives
@@ -18,7 +19,7 @@ ResNet (there BagNet-18).
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import flax.linen as nn
 import jax
@@ -27,7 +28,8 @@ import optax
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses
-from jaxbed.models import features, resnet, simple_conv
+from jaxbed.models import features, simple_conv
+from jaxbed.models.capabilities import CONV, CUT, Convolved, Cuttable, offers, require
 from jaxbed.models.conv import Conv
 from jaxbed.optim import Optim
 from jaxbed.values import Count, NotNegative, Positive
@@ -39,15 +41,15 @@ LEAST = 1e-12  # median squared distance; of features that are nearly all the sa
 class BiasedNet:
     """The network that is biased by design, and what it may cost."""
 
-    stride: Count = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
+    stride: Count = 1  # of a Simple Conv: g sees one row and column in so many; 2 costs a quarter
     dtype: Literal["", "float32", "bfloat16"] = ""  # of g's activations; empty: as net.dtype
 
-    def make(self, net: Any, classes: int) -> nn.Module:
-        """g beside `net`: image -> (features [B, F], logits [B, classes]). Beside a ResNet, strides are the ResNet's own."""
+    def make(self, net: Cuttable, classes: int) -> nn.Module:
+        """g beside `net`: image -> (features [B, F], logits [B, classes]). Of the same kind as `net`, it has the strides of `net`."""
         dtype = self.dtype or net.dtype
-        if isinstance(net, resnet.Config):
-            net = dataclasses.replace(net, dtype=dtype)
-            return Biased(net.make(classes, conv=pointwise, last=net.parts - 1), features.cut(net, classes)["head"])
+        if offers(net, CONV):
+            own = dataclasses.replace(cast(Convolved, net), dtype=dtype)
+            return Biased(own.make(classes, conv=pointwise, last=own.parts - 1), features.cut(own, classes)["head"])
         return Biased(**features.cut(simple_conv.Config(kernel=1, stride=self.stride, dtype=dtype), classes))
 
 
@@ -61,8 +63,8 @@ class Config:
     bandwidth: Literal["fixed", "median"] = "fixed"
     biased: BiasedNet = dataclasses.field(default_factory=BiasedNet)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "ReBias compares features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "ReBias compares features", CUT)
         return _make(self, info, net, optim)
 
 
@@ -106,7 +108,7 @@ def pointwise(width: int, size: int, stride: int, name: str) -> nn.Module:
     return Conv(width, size if name == "stem_conv" else 1, stride, name=name)
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts, biased = features.cut(net, info.classes), config.biased.make(net, info.classes)
     transform, median = optim.transform(info), config.bandwidth == "median"
 

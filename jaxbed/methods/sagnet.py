@@ -20,7 +20,7 @@ variant "biasbed": what BiasBed's released code computes. CR is the identity (it
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,8 @@ import optax
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses, pairs
-from jaxbed.models import resnet, style
+from jaxbed.models import style
+from jaxbed.models.capabilities import CUT, MAPS, Cuttable, require, require_stages
 from jaxbed.optim import Optim, only
 from jaxbed.values import NotNegative, Positive, Stage
 
@@ -42,8 +43,9 @@ class Config:
     w_adv: NotNegative = 0.1  # lambda_adv
     clip_adv: Positive = 0.1  # global norm of the adversary's gradient
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "SagNet cuts a network between stages")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "SagNet cuts a network between stages", CUT, MAPS)
+        require_stages(net, "method.style_stage", self.style_stage)
         return _make(self, info, net, optim)
 
 
@@ -56,7 +58,7 @@ def in_trunk_norm(path: str) -> bool:
     return path.startswith("trunk/") and "norm" in path
 
 
-def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts = {
         "trunk": net.make(info.classes, last=config.style_stage),
         "content": net.make(info.classes, first=config.style_stage),

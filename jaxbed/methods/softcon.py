@@ -22,7 +22,7 @@ network are those before its head.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from jaxbed.method import Batch, Info, Method, PyTree, Sampling, State, apply_ne
 from jaxbed.methods import rebias
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.optim import Optim
 from jaxbed.stages import Stage
 from jaxbed.values import LARGEST, Count, NotNegative, Positive, Range
@@ -48,7 +49,7 @@ class BiasedByDesign:
 
     biased: rebias.BiasedNet
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
         network = self.biased.make(net, info.classes)
 
         def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
@@ -81,7 +82,7 @@ class Config:
     biased: rebias.BiasedNet = dataclasses.field(default_factory=rebias.BiasedNet)
 
     def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
-        features.require(cfg.net, "SoftCon compares features")
+        require(cfg.net, "SoftCon compares features", CUT)
 
         def direction(method: Method, params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
             assert method.features
@@ -94,8 +95,8 @@ class Config:
         biased = dataclasses.replace(cfg, method=BiasedByDesign(self.biased), epochs=self.epochs_before, init_from="")
         return Stage("biased network", biased, outputs=direction), Stage("", cfg, columns=columns)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "SoftCon compares features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "SoftCon compares features", CUT)
         if self.ratio != 0 and self.ratio < 1:
             raise ValueError(f"method.ratio = {self.ratio}: take 1 or more, or 0 to draw all images alike; the authors' code has 10")
         return _make(self, info, net, optim)
@@ -124,7 +125,7 @@ def drawing_weights(biased_direction: np.ndarray, label: np.ndarray, ratio: floa
     return np.minimum(unlike, ratio * unlike.min())
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts, count = features.cut(net, info.classes), config.contrastive
 
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:

@@ -106,7 +106,7 @@ def restyle(x: jax.Array, change: Callable[[jax.Array, jax.Array], tuple[jax.Arr
 
 
 class Restyle(nn.Module):
-    """`restyle` in training as a layer between parts, for `resnet.Config.make(after=...)`."""
+    """`restyle` in training as a layer between parts, for make(after=...) of a network."""
 
     change: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
     detach: bool = False
@@ -148,5 +148,5 @@ def draw_swaps(net: nn.Module, p: float, image: jax.Array, key: jax.Array) -> Py
 
 
 def permuted_norm(name: str) -> nn.Module:
-    """A BatchNorm that is preceded by PermutedAdaIN, but for those of shortcuts: for `resnet.Config.make(norm=...)`."""
+    """A BatchNorm that is preceded by PermutedAdaIN, but for those of shortcuts: for make(norm=...) of a network."""
     return BatchNorm(None if name.startswith("shortcut") else PermutedAdaIN(), name=name)
