@@ -5,7 +5,7 @@ and D of `models.style_network`, and x' is labelled by both: by the shape with w
 
     L = 1/2 mean CE(f(x), y) + 1/2 mean (γ·CE(f'(x'), y) + (1 - γ)·CE(f'(x'), y_π))
 
-f and f' share convolutions and head, and each has all BatchNorms, running statistics included, of its own. f alone predicts.
+f and f' share convolutions and head, and each has all normalization layers, running statistics included, of its own. f alone predicts.
 
 grid: the stylised images, alone, are smaller than the others, by 1, √2 or 2 (nearest neighbour, before stylisation): √2 in every second
     batch, and another √2 in the first half of each stage of the learning rate; without a step schedule stages end after 0.3, 0.6 and 0.9 of
@@ -35,7 +35,7 @@ from jax import lax
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses, pairs
 from jaxbed.models import style, style_network
-from jaxbed.models.capabilities import MAPS, Network, require
+from jaxbed.models.capabilities import MAPS, NORMS_BY_NAME, Network, require
 from jaxbed.optim import Optim
 from jaxbed.values import Share
 
@@ -120,7 +120,10 @@ def _largest(size: int, batched: list[bool], step: jax.Array) -> tuple[jax.Array
 def norms(params: PyTree) -> PyTree:
     """Scales and biases of all BatchNorms, those of shortcuts included."""
     flat = traverse_util.flatten_dict(params)
-    return traverse_util.unflatten_dict({path: leaf for path, leaf in flat.items() if "norm" in path[-2]})
+    found = {path: leaf for path, leaf in flat.items() if any("norm" in name for name in path[-2:-1])}
+    if not found:
+        raise ValueError(f"Debiased doubles the normalization layers, {NORMS_BY_NAME}: take another network")
+    return traverse_util.unflatten_dict(found)
 
 
 def with_norms(params: PyTree, own: PyTree) -> PyTree:

@@ -25,11 +25,12 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import optax
+from flax import traverse_util
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses, pairs
 from jaxbed.models import style
-from jaxbed.models.capabilities import CUT, MAPS, Cuttable, require, require_stages
+from jaxbed.models.capabilities import CUT, MAPS, NORMS_BY_NAME, Cuttable, require, require_stages
 from jaxbed.optim import Optim, only
 from jaxbed.values import NotNegative, Positive, Stage
 
@@ -54,7 +55,7 @@ def in_style(path: str) -> bool:
 
 
 def in_trunk_norm(path: str) -> bool:
-    """Scales and biases of the trunk's BatchNorms, those of shortcuts included."""
+    """Scales and biases of the trunk's BatchNorms, those of shortcuts included, or of its LayerNorms."""
     return path.startswith("trunk/") and "norm" in path
 
 
@@ -83,6 +84,10 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             params[name], stats[name] = init_net(parts[name], part_key, x)
             if name == "trunk":
                 x, _ = apply_net(parts[name], params[name], stats[name], x, False)
+        if not any(in_trunk_norm(f"trunk/{path}") for path in traverse_util.flatten_dict(params["trunk"], sep="/")):
+            raise ValueError(
+                f"SagNet's adversary trains the normalization layers before method.style_stage, {NORMS_BY_NAME}: take another network"
+            )
         hparams = scalars({**optim.hparams(), "w_adv": config.w_adv})
         opt = {name: optimizer.init(params) for name, optimizer in optimizers(hparams).items()}
         return State(jnp.zeros((), jnp.int32), params, stats, opt, {}, hparams)

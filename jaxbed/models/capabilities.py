@@ -1,8 +1,9 @@
-"""What methods may ask of a network beyond logits, and how the network's Config declares that it offers it.
+"""What methods may ask of a network beyond logits, and how the network's Config declares what it offers.
 
 Every network's Config is a dataclass with make(classes) -> a Flax module, called as module(image [B, H, W, C], train) -> logits
-[B, classes] in float32. A Config lists what more it can do in `offers: ClassVar[frozenset[str]]`, with the names below; one that has no
-such list offers nothing more. A method lists what it needs in `require`, and says it to a type checker by the protocol of its `net`.
+[B, classes] in float32. A Config lists what else it can do in `offers: ClassVar[frozenset[str]]`, by the names below; one without such a
+list offers nothing else. A method passes what it needs to `require`, and its `net` has the protocol that says the same to a type checker.
+Layers whose names contain "norm" are normalization layers: SagNet and Debiased treat their scales and biases differently.
 """
 
 import importlib
@@ -21,6 +22,7 @@ WORDS = {
     CONV: "convolutions that can be replaced (make(conv=))",
     STEM: "first convolution that it describes (first_conv)",
 }
+NORMS_BY_NAME = "which are those whose names contain norm, and this network has none"
 Layer = Callable[..., nn.Module]
 After = Callable[[int], nn.Module | None]
 
@@ -105,7 +107,7 @@ def require(net: Network, reason: str, *needed: str) -> None:
         cure = f"in the config file, give it {_offering(*needed)}"
         raise ValueError(f"{reason} and cannot run on {name}, which has no {' and no '.join(missing)}: {cure}")
     if CUT in needed and cast(Cuttable, net).parts < 2:
-        raise ValueError(f"{reason} and {name} leaves only its head (an MLP where net.widths = ()): take at least one layer before it")
+        raise ValueError(f"{reason} and {name} leaves only its head (an MLP where net.widths = ()): take at least one hidden layer")
 
 
 def require_stages(net: Cuttable | Hooked, field: str, *numbers: int) -> None:

@@ -2,25 +2,43 @@
 
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import traverse_util
 
 from jaxbed import config
-from jaxbed.models import convert, efficientnet, torch_files
+from jaxbed.models import convert, convnext, efficientnet, torch_files
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run, snapshot
 
 PyTree = Any
+BODY = ("stem", "stage", "top")  # how names of layers begin that a file must have; others belong to heads, or are a method's own
+
+
+class Family(NamedTuple):
+    """Networks whose weights can be read, told by the name of an array in their files."""
+
+    mark: str
+    from_torch: Callable[[dict[str, np.ndarray]], tuple[PyTree, PyTree]]
+    config: str
+
+
+RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()")
+FAMILIES = (
+    Family("_conv_stem.weight", efficientnet.from_torch, "efficientnet.Config()"),
+    Family("stem.0.weight", convnext.from_torch, "convnext.Config()"),
+    RESNETS,
+)
 
 
 def load(source: str, program: Program, run: Run, say: Callable[[str], None], members: np.ndarray | None = None) -> Run:
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
-    weights of a torchvision or timm ResNet or an EfficientNet-Lite0, for all seeds. Networks that are not there are drawn anew.
+    weights of a torchvision or timm ResNet, a timm ConvNeXt or an EfficientNet-Lite0, for all seeds. Networks that are not there are drawn
+    anew.
     members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
@@ -63,10 +81,12 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
     if not path.is_file():
         raise FileNotFoundError(f"init_from = {path}: there is no such file")
     state = torch_files.read(path)
+    family = next((family for family in FAMILIES if family.mark in state), RESNETS)
     try:
-        params, stats = (efficientnet if "_conv_stem.weight" in state else convert).from_torch(state)
+        params, stats = family.from_torch(state)
     except ValueError as error:
-        raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, named as torchvision's") from None
+        names = "named as torchvision and timm name ResNets, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
+        raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, {names}") from None
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
@@ -78,18 +98,18 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
             if found is not None and found.shape == leaf.shape[1:]:
                 used.add(name)
                 leaf = program.seeds.place(np.broadcast_to(found, leaf.shape), "seed")
-            elif name[0] == "head" or not name[0].startswith(("stem", "stage", "top")):  # other classes; a method's own
+            elif not name[0].startswith(BODY):
                 fresh.add("/".join(place))
             else:
                 has = "lacks it" if found is None else f"has {list(found.shape)}"
                 raise ValueError(f"init_from = {path}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
             filled[place] = leaf
-        if unknown := {"/".join(name) for name in set(flat) - used if name[0] != "head"}:
+        if unknown := {"/".join(name) for name in set(flat) - used if name[0].startswith(BODY)}:
             raise ValueError(f"init_from = {path}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: another net?")
         return traverse_util.unflatten_dict(filled)
 
     state = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
     if len(fresh) == len(jax.tree.leaves((state.params, state.stats))):
-        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a resnet.Config()")
+        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a {family.config}")
     say(f"starting from {path}" + (f"; drawn anew: {', '.join(sorted(fresh))}" if fresh else ""))
     return run.replace(state=state)
