@@ -1,6 +1,7 @@
 """ConvNeXt: published sizes and numbers, timm's weights, and the methods that run on any network that offers what they need."""
 
 import functools
+import itertools
 import math
 import pathlib
 import re
@@ -198,9 +199,9 @@ def test_depthwise_convolutions_equal_xlas_when_mapped(monkeypatch, grouped, dty
     jax.tree.map(lambda a, b: np.testing.assert_allclose(np.float32(a), np.float32(b), **tolerance), found, expected)
 
 
-def test_xlas_depthwise_convolution_is_for_gpus_in_bfloat16():
-    chosen = [(dtype, backend) for dtype in (jnp.float32, jnp.bfloat16) for backend in ("cpu", "gpu", "tpu")]
-    assert [each for each in chosen if conv.depthwise_is_grouped(*each)] == [(jnp.bfloat16, "gpu")]
+def test_xlas_depthwise_convolution_is_for_large_kernels_on_gpus_in_bfloat16():
+    chosen = itertools.product((3, 5, 7), (jnp.float32, jnp.bfloat16), ("cpu", "gpu", "tpu"))
+    assert [each for each in chosen if conv.depthwise_is_grouped(*each)] == [(5, jnp.bfloat16, "gpu"), (7, jnp.bfloat16, "gpu")]
 
 
 def test_parts_in_a_row_are_the_network(short):
@@ -288,8 +289,18 @@ def made_up_batch():
 
 @pytest.mark.parametrize("method", RUN)
 def test_methods_that_need_no_batch_norms_run(short, method):
-    """One step keeps the shapes of the whole state, with stochastic depth too: traced, not compiled."""
-    made = tiny.METHODS[method].make(INFO, convnext.Config("atto", patch_px=2, stochastic_depth=0.3), Optim())
+    """With stochastic depth too."""
+    take_a_step(method, convnext.Config("atto", patch_px=2, stochastic_depth=0.3))
+
+
+@pytest.mark.parametrize("method", ["sagnet", "rsc", "debiased"])
+def test_methods_that_need_maps_run_on_other_networks_that_have_some(method):
+    take_a_step(method, simple_conv.Config(3, (4, 4, 4, 4)))
+
+
+def take_a_step(method, net):
+    """One step keeps the shapes of the whole state: traced, not compiled."""
+    made = tiny.METHODS[method].make(INFO, net, Optim())
     batch, key = made_up_batch(), jax.eval_shape(jax.random.key, 0)
     state = jax.eval_shape(made.init, key, batch)
     after, metrics = jax.eval_shape(made.step, state, batch, key)
@@ -367,5 +378,8 @@ def test_the_page_on_networks_of_ones_own_is_true():
         made = tiny.METHODS[method].make(INFO, net, Optim())
         state = jax.eval_shape(made.init, key, batch)
         assert jax.tree.structure(jax.eval_shape(made.step, state, batch, key)[0]) == jax.tree.structure(state)
-    with pytest.raises(ValueError, match="cannot run on own_network, which has no first convolution that it describes"):
+    words = (
+        r"cannot run on own_network, which has no first convolution.* or add what it has to its Config.offers \(it has \['after', 'cut', "
+    )
+    with pytest.raises(ValueError, match=words):
         tiny.METHODS["infodrop"].make(INFO, net, Optim())

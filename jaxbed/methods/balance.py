@@ -44,7 +44,9 @@ class Reweight:
         groups, network = Groups(self.groups, info.classes), net.make(info.classes)
         init_nets, predict = single(network)
 
-        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        def loss(
+            params: PyTree, state: State, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
             rngs = dict(zip(("dropout", "noise"), jax.random.split(key), strict=True))
             logits, stats = apply_net(network, params["net"], state.stats["net"], batch["image"], True, rngs)
             value = (batch["group_weight"] * losses.cross_entropy(logits, batch["label"])).mean()

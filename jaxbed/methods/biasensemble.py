@@ -43,7 +43,9 @@ class Biased:
             params, stats = init_net(network, key, batch["image"])
             return {"biased": params}, {"biased": stats}
 
-        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        def loss(
+            params: PyTree, state: State, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
             rngs = {"dropout": key}
             logits, stats = apply_net(network, params["biased"], state.stats["biased"], batch["image"], True, rngs)
             value = losses.mean_generalized(logits, batch, self.q)

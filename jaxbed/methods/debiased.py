@@ -148,10 +148,10 @@ def _make(config: Config, info: Info, net: Network, optim: Optim) -> Method:
         label, texture = batch["label"], 1 - state.hparams["gamma"]
         order = pairs.partners(order_key, len(label))
 
-        def half(name: str, image: jax.Array, weight: jax.Array, dropout_key: jax.Array):
+        def half(name: str, image: jax.Array, weight: jax.Array, dropout_key: jax.Array) -> tuple[tuple, PyTree]:
             """((loss, (batch statistics, accuracy)), gradient) of the clean (net) or the stylised (aux) images."""
 
-            def loss(params: PyTree):
+            def loss(params: PyTree) -> tuple[jax.Array, tuple[PyTree, jax.Array]]:
                 own = with_norms(params["net"], params["aux"]) if name == "aux" else params["net"]
                 logits, stats = apply_net(network, own, state.stats[name], image, True, {"dropout": dropout_key})
                 value = mixed_cross_entropy(logits, label, label[order], weight).mean()
@@ -159,7 +159,7 @@ def _make(config: Config, info: Info, net: Network, optim: Optim) -> Method:
 
             return jax.value_and_grad(loss, has_aux=True)(state.params)
 
-        def stylised(power: int):
+        def stylised(power: int) -> tuple[tuple, PyTree]:
             image = (shrink(batch["image"], power).astype(jnp.float32) - black) / (white - black)
             image = stylise(config.style, state.memory, image, order, state.hparams["alpha"])
             image = (image * (white - black) + black).astype(batch["image"].dtype)

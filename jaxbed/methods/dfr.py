@@ -21,6 +21,7 @@ import dataclasses
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxbed import optim as optimizers
 from jaxbed.config import Train, is_weights
@@ -84,7 +85,7 @@ def _make(config: Config, groups: Groups, info: Info, net: Cuttable, optim: Opti
         own = init_net(head, jax.random.fold_in(key, 1), found(params, stats, batch["image"]))
         return {**params, "retrained": own[0]}, {**stats, "retrained": own[1]}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         if len(batch["label"]) < 2:
             raise ValueError(
                 "batch_size = 1: DFR standardises features over a batch, and those of one image would all be 0. Take 2 or more"
@@ -99,7 +100,7 @@ def _make(config: Config, groups: Groups, info: Info, net: Cuttable, optim: Opti
     def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
         return apply_net(head, params["retrained"], stats["retrained"], found(params, stats, image), False)[0]
 
-    def only_head(hparams: dict[str, jax.Array]):
+    def only_head(hparams: dict[str, jax.Array]) -> optax.GradientTransformation:
         return optimizers.only(transform(hparams), lambda path: path.startswith("retrained/linear"))
 
     made = from_loss(init_nets, loss, only_head, {**optim.hparams(), "l1": config.l1}, predict)

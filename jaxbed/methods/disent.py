@@ -17,7 +17,7 @@ sets see jaxbed/presets/published.py.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -69,15 +69,16 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim, loss_biased: 
     def encode(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         z, new = {}, {}
         for place, name in enumerate(ENCODERS):
-            rngs = {"dropout": jax.random.fold_in(key, place)} if train else None
+            rngs = {"dropout": jax.random.fold_in(key, place)} if key is not None else None
             maps, new[name] = apply_net(encoder, params[name], stats[name], image, train, rngs)
             z[name] = features.pooled(maps)
         return z, new
 
     def logits(params: PyTree, name: str, intrinsic: jax.Array, bias: jax.Array) -> jax.Array:
-        return head.apply({"params": params[f"{name}_head"]}, jnp.concatenate([intrinsic, bias], -1))
+        found: Any = head.apply({"params": params[f"{name}_head"]}, jnp.concatenate([intrinsic, bias], -1))
+        return found
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         order_key, dropout_key = jax.random.split(key)
         label, hparams = batch["label"], state.hparams
         z, stats = encode(params, state.stats, batch["image"], True, dropout_key)

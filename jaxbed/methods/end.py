@@ -60,17 +60,18 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
         return features.init_parts(parts, key, batch["image"])
 
-    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+    def forward(
+        params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
+    ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
         """((directions, logits), new batch statistics)."""
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        rngs = None if key is None else {"dropout": key}
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
         found = features.pooled(maps)
         direction = features.unit(found)
-        logits, of_head = apply_net(
-            parts["head"], params["head"], stats["head"], direction if published else found, train, {"dropout": key}
-        )
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], direction if published else found, train, rngs)
         return (direction, logits), {"trunk": of_trunk, "head": of_head}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         label = batch["label"]
         (direction, logits), stats = forward(params, state.stats, batch["image"], True, key)
         value = losses.cross_entropy(logits, label).mean()

@@ -26,7 +26,7 @@ dropped uniformly (there 0/0). Sites inside blocks, which the authors' code can 
 
 import dataclasses
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
@@ -125,7 +125,10 @@ def patch_distance(x: jax.Array, offsets: jax.Array, radius_px: int, kernel: int
     def moved(plane: jax.Array, down: jax.Array | int, right: jax.Array | int) -> jax.Array:
         return lax.dynamic_slice(plane, (0, radius_px + down, radius_px + right), size).astype(jnp.float32)
 
-    total = jax.vmap(lambda offset: sum(jnp.square(moved(plane, *offset) - moved(plane, 0, 0)) for plane in planes))(offsets)
+    def square_distance(offset: jax.Array) -> Any:
+        return sum(jnp.square(moved(plane, *offset) - moved(plane, 0, 0)) for plane in planes)
+
+    total = jax.vmap(square_distance)(offsets)
     for axis in (2, 3):  # one after the other: 2·kernel terms a sum, not kernel²
         window, strides = ([length if a == axis else 1 for a in range(4)] for length in (kernel, stride))
         total = lax.reduce_window(total, 0.0, lax.add, window, strides, "VALID")

@@ -57,7 +57,7 @@ def partners(key: jax.Array, label: jax.Array, bias: jax.Array, within_label: ja
 def _make(config: Config, info: Info, network: nn.Module, optim: Optim) -> Method:
     init_nets, predict = single(network)
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         coin_key, partner_key, weight_key, dropout_key, noise_key = jax.random.split(key, 5)
         image, own = batch["image"], batch["label"]
         pairs.check_size(len(own))

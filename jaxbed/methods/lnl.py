@@ -100,11 +100,11 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
         label, bias, hparams = batch["label"], batch["bias"], state.hparams
 
-        def lower(params: PyTree, stats: PyTree, pass_number: int):
+        def lower(params: PyTree, stats: PyTree, pass_number: int) -> tuple[jax.Array, PyTree]:
             rngs = {"dropout": jax.random.fold_in(key, pass_number)}
             return apply_net(parts["lower"], params["lower"], stats["lower"], batch["image"], True, rngs)
 
-        def classify(params: PyTree, x: jax.Array):
+        def classify(params: PyTree, x: jax.Array) -> tuple[jax.Array, PyTree, dict[str, jax.Array]]:
             """L_y, without a gradient for h."""
             logits, of_upper = apply_net(parts["upper"], params["upper"], state.stats["upper"], x, True, {"dropout": key})
             undecided = negative_entropy(apply_net(predictor, state.params["bias"], {}, x, True)[0]).mean()
@@ -112,14 +112,14 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             found = {"loss": value, "loss/entropy": undecided, "accuracy": losses.accuracy(logits, label)}
             return value + hparams["entropy"] * undecided, of_upper, found
 
-        def recognize(params: PyTree, x: jax.Array):
+        def recognize(params: PyTree, x: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
             """L_b, whose gradient is turned round on its way to f."""
             logits, _ = apply_net(predictor, params["bias"], {}, reverse(x, hparams["reversal"]), True)
             value = known_mean(losses.cross_entropy(logits, jnp.maximum(bias, 0)), bias)
             right = known_mean((jnp.argmax(logits, -1) == bias).astype(jnp.float32), bias)
             return value, {"loss/bias": value, "accuracy/bias": right}
 
-        def first(params: PyTree):
+        def first(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
             x, of_lower = lower(params, state.stats, 1)
             value, of_upper, found = classify(params, x)
             if not published:
@@ -127,7 +127,7 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
                 value, found = value + of_bias, {**found, **more}
             return value, ({"lower": of_lower, "upper": of_upper}, found)
 
-        def second(params: PyTree):
+        def second(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
             x, of_lower = lower(params, stats, 2)
             value, found = recognize(params, x)
             return value, (of_lower, found)

@@ -19,7 +19,7 @@ ResNet (there BagNet-18).
 """
 
 import dataclasses
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import flax.linen as nn
 import jax
@@ -50,7 +50,8 @@ class BiasedNet:
         if offers(net, CONV):
             own = dataclasses.replace(cast(Convolved, net), dtype=dtype)
             return Biased(own.make(classes, conv=pointwise, last=own.parts - 1), features.cut(own, classes)["head"])
-        return Biased(**features.cut(simple_conv.Config(kernel=1, stride=self.stride, dtype=dtype), classes))
+        parts = features.cut(simple_conv.Config(kernel=1, stride=self.stride, dtype=dtype), classes)
+        return Biased(parts["trunk"], parts["head"])
 
 
 @dataclasses.dataclass
@@ -124,11 +125,14 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
         opt = {name: transform(hparams).init(own) for name, own in owned(params).items()}
         return State(jnp.zeros((), jnp.int32), params, stats, opt, {}, hparams)
 
-    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+    def forward(
+        params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
+    ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
         """((features, logits), new batch statistics) of f."""
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        rngs = None if key is None else {"dropout": key}
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
         found = features.pooled(maps)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, {"dropout": key})
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, rngs)
         return (found, logits), {"trunk": of_trunk, "head": of_head}
 
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
@@ -140,18 +144,18 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             updates, opt = transform(hparams).update(gradient, state.opt[name], before[name])
             return optax.apply_updates(before[name], updates), opt
 
-        def run_biased(own: PyTree, stats: PyTree):
+        def run_biased(own: PyTree, stats: PyTree) -> tuple[Any, PyTree]:
             return apply_net(biased, own, stats, image, True, {"dropout": jax.random.fold_in(key, 1)})
 
         def similarity(found: jax.Array) -> jax.Array:
             return kernel(found, hparams["sigma"], median)
 
-        def loss_biased(own: PyTree):
+        def loss_biased(own: PyTree) -> tuple[jax.Array, tuple[PyTree, jax.Array, jax.Array]]:
             (found, logits), stats = run_biased(own, state.stats["biased"])
             value = losses.cross_entropy(logits, label).mean()
             return value - hparams["weight_biased"] * hsic(similarity(found), of_net), (stats, value, losses.accuracy(logits, label))
 
-        def loss(found: jax.Array, logits: jax.Array):
+        def loss(found: jax.Array, logits: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             value, dependence = losses.cross_entropy(logits, label).mean(), hsic(similarity(found), of_biased)
             return value + hparams["weight"] * dependence, (value, dependence)
 

@@ -125,7 +125,7 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
         kept = above_quantile(loss, config.samples) if domainbed else challenged(loss, epoch, config.variant)
         return masked & kept[:, None, None, None]
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         mask_key, dropout_key = jax.random.split(key)
         rngs = {"dropout": jax.random.fold_in(dropout_key, 1)}
         features, stats = apply_net(trunk, params["trunk"], state.stats["trunk"], batch["image"], True, rngs)

@@ -20,6 +20,7 @@ variant "biasbed": what BiasBed's released code computes. CR is the identity (it
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import jax
@@ -103,18 +104,18 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             "style": (lambda maps: style.randomize_content(maps, other)) if paper else (lambda maps: maps),
         }
 
-        def forward(name: str, x: jax.Array):
+        def forward(name: str, x: jax.Array) -> tuple[jax.Array, Callable, PyTree]:
             """(output, its pull-back to (parameters, x), new batch statistics) of one part."""
 
-            def run(params: PyTree, x: jax.Array):
+            def run(params: PyTree, x: jax.Array) -> tuple[jax.Array, PyTree]:
                 return apply_net(parts[name], params, state.stats[name], mixers[name](x), True, {"dropout": rngs[name]})
 
             return jax.vjp(run, state.params[name], x, has_aux=True)
 
-        def content_loss(logits):
+        def content_loss(logits: jax.Array) -> jax.Array:
             return losses.cross_entropy(logits, batch["label"]).mean()
 
-        def adversary_loss(logits):
+        def adversary_loss(logits: jax.Array) -> jax.Array:
             return state.hparams["w_adv"] * losses.adversarial_uniform(logits).mean()
 
         rngs, pull, stats = dict(zip(parts, dropout, strict=True)), {}, {}
@@ -164,13 +165,13 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
 def _clip_trunk_norms(grads: PyTree, norm: float) -> PyTree:
     """Scales the trunk's BatchNorm gradients, together, to a global norm of at most `norm`; the others pass unchanged."""
 
-    def pick(path, leaf):
+    def pick(path: tuple, leaf: jax.Array) -> jax.Array | None:
         return leaf if in_trunk_norm(jax.tree_util.keystr(path, simple=True, separator="/")) else None
 
     total = optax.tree.norm(jax.tree_util.tree_map_with_path(pick, grads))
     factor = jnp.minimum(1.0, norm / (total + 1e-6))  # PyTorch's clip_grad_norm_
 
-    def scale(path, leaf):
+    def scale(path: tuple, leaf: jax.Array) -> jax.Array:
         return leaf * factor if pick(path, leaf) is not None else leaf
 
     return jax.tree_util.tree_map_with_path(scale, grads)

@@ -22,7 +22,7 @@ network are those before its head.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -56,14 +56,16 @@ class BiasedByDesign:
             params, stats = init_net(network, key, batch["image"])
             return {"biased": params}, {"biased": stats}
 
-        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        def loss(
+            params: PyTree, state: State, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
             rngs = {"dropout": key}
             (_, logits), stats = apply_net(network, params["biased"], state.stats["biased"], batch["image"], True, rngs)
             value = losses.cross_entropy(logits, batch["label"]).mean()
             metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
             return value, ({"biased": stats}, state.memory, metrics)
 
-        def forward(params: PyTree, stats: PyTree, image: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def forward(params: PyTree, stats: PyTree, image: jax.Array) -> Any:  # (features, logits)
             return apply_net(network, params["biased"], stats["biased"], image, False)[0]
 
         made = from_loss(init_nets, loss, optim.transform(info), optim.hparams(), lambda *given: forward(*given)[1])
@@ -133,14 +135,17 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             raise ValueError(f"batch_size = {len(batch['label'])}: method.contrastive = {count} of them leave none for cross-entropy")
         return features.init_parts(parts, key, batch["image"])
 
-    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+    def forward(
+        params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
+    ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
         """((features, logits), new batch statistics)."""
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        rngs = None if key is None else {"dropout": key}
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
         found = features.pooled(maps)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, {"dropout": key})
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, rngs)
         return (found, logits), {"trunk": of_trunk, "head": of_head}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         label = batch["label"]
         (found, logits), stats = forward(params, state.stats, batch["image"], True, key)
         value = losses.cross_entropy(logits[:-count], label[:-count]).mean()

@@ -105,6 +105,8 @@ def require(net: Network, reason: str, *needed: str) -> None:
     name = type(net).__module__
     if missing := [WORDS[each] for each in needed if not offers(net, each)]:
         cure = f"in the config file, give it {_offering(*needed)}"
+        if not name.startswith(__package__):
+            cure += f", or add what it has to its Config.offers (it has {sorted(getattr(net, 'offers', ()))})"
         raise ValueError(f"{reason} and cannot run on {name}, which has no {' and no '.join(missing)}: {cure}")
     if CUT in needed and cast(Cuttable, net).parts < 2:
         raise ValueError(f"{reason} and {name} leaves only its head (an MLP where net.widths = ()): take at least one hidden layer")

@@ -129,7 +129,7 @@ def _place(name: str, places: list[str]) -> tuple[str, tuple[str, ...]]:
     if block and int(block[1]) < len(places):
         first = STAGES[0][0] == 1 and block[1] == "0"  # which has no expansion; its norms are counted from 1 all the same
         inside = {"_bn0": "expand", "_bn1": "depthwise", "_bn2": "project"} | {f"_{n}_conv": n for n in ("expand", "depthwise", "project")}
-        path = (places[int(block[1])], inside.get(block[2], ""))
+        path: tuple[str, ...] = (places[int(block[1])], inside.get(block[2], ""))
         known = bool(path[1]) and not (first and path[1] == "expand")
     else:
         path, known = (OUTSIDE.get(layer, ""),), layer in OUTSIDE

@@ -128,7 +128,8 @@ class PermutedAdaIN(nn.Module):
             self.variable("swaps", "draw", lambda: (jnp.arange(mean.shape[0]), jnp.array(False)))
         if not self.has_variable("swaps", "draw"):
             return jnp.ones_like(mean), mean
-        order, swap = self.get_variable("swaps", "draw")
+        draw: tuple[jax.Array, jax.Array] = self.get_variable("swaps", "draw")
+        order, swap = draw
         factor, new_mean = swapped(mean, var, order)
         return jnp.where(swap, factor, 1.0), jnp.where(swap, new_mean, mean)
 
@@ -144,7 +145,7 @@ def draw_swaps(net: nn.Module, p: float, image: jax.Array, key: jax.Array) -> Py
         return {}
     order_key, coin_key = jax.random.split(key)
     orders = jax.vmap(lambda k: jax.random.permutation(k, image.shape[0]))(jax.random.split(order_key, len(pairs)))
-    return structure.unflatten(zip(orders, jax.random.bernoulli(coin_key, p, (len(pairs),)), strict=True))
+    return jax.tree.unflatten(structure, zip(orders, jax.random.bernoulli(coin_key, p, (len(pairs),)), strict=True))
 
 
 def permuted_norm(name: str) -> nn.Module:
