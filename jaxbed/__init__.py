@@ -13,7 +13,7 @@ optim                     optimizers and schedules
 parallel                  seeds and devices: alone knows how many there are of either
 
 methods/                  one file a method; parts/: losses, relative difficulty, groups, partners to mix with
-models/                   networks, their layers, readers and converters of published weights
+models/                   networks, what each offers to methods (capabilities), their layers, readers and converters of published weights
 data/                     data sets, streams, augmentation
 training/                 the loop (train), compiled steps (program), checkpoints, stages that come before a run (plan, staged), pretrained
                           weights (initial), members of an array (variants), signals, lock, log, random keys

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 from jaxbed import values
 from jaxbed.data.source import Source
 from jaxbed.method import Info, Method
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, current, differences, free
@@ -72,7 +73,7 @@ class Train:
 
     name: str  # of the algorithm, in every table
     method: MethodConfig  # Config of a module in jaxbed.methods, or of your own
-    net: Any  # Config of a module in jaxbed.models
+    net: Network  # Config of a module in jaxbed.models
     data: DataConfig  # Config of a module in jaxbed.data
     optim: Optim = dataclasses.field(default_factory=Optim)
     epochs: Whole = 10  # 0: nothing is trained, and what init_from gives is evaluated as epoch 0

@@ -134,7 +134,7 @@ def test_poisson_draws_are_independent():
 
 
 def layer(stem="half", **changes):
-    return infodrop.InfoDrop(infodrop.Config(**changes), stem)
+    return infodrop.InfoDrop(infodrop.Config(**changes), resnet.Config(stem=stem).first_conv)
 
 
 def half_flat(side_px=32):

@@ -8,7 +8,6 @@ With groups = "classes" neither knows of a bias.
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
 from jaxbed.methods.parts import losses
 from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 
 
@@ -27,7 +27,7 @@ class Resample:
     def reads_bias(self) -> bool | str:
         return reads_bias(self.groups)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         groups = Groups(self.groups, info.classes)
         return from_net(net.make(info.classes), optim.transform(info), optim.hparams())._replace(sampling=groups.sampling())
 
@@ -40,11 +40,13 @@ class Reweight:
     def reads_bias(self) -> bool | str:
         return reads_bias(self.groups)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         groups, network = Groups(self.groups, info.classes), net.make(info.classes)
         init_nets, predict = single(network)
 
-        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        def loss(
+            params: PyTree, state: State, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
             rngs = dict(zip(("dropout", "noise"), jax.random.split(key), strict=True))
             logits, stats = apply_net(network, params["net"], state.stats["net"], batch["image"], True, rngs)
             value = (batch["group_weight"] * losses.cross_entropy(logits, batch["label"])).mean()

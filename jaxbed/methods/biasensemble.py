@@ -22,6 +22,7 @@ from jaxbed.config import Train
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import lff
 from jaxbed.methods.parts import losses
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.stages import Stage
 from jaxbed.values import Count, ShareBelowOne
@@ -35,14 +36,16 @@ class Biased:
 
     q: ShareBelowOne = 0.7
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         network = net.make(info.classes)
 
         def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
             params, stats = init_net(network, key, batch["image"])
             return {"biased": params}, {"biased": stats}
 
-        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        def loss(
+            params: PyTree, state: State, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
             rngs = {"dropout": key}
             logits, stats = apply_net(network, params["biased"], state.stats["biased"], batch["image"], True, rngs)
             value = losses.mean_generalized(logits, batch, self.q)
@@ -83,7 +86,7 @@ class Config:
         biased = dataclasses.replace(cfg, method=Biased(self.q), epochs=self.epochs_before)
         return Stage("biased networks", biased, self.networks, outputs=probability), Stage("", cfg, columns=columns)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         return self.base.make(info, net, optim, kept_loss)
 
 

@@ -5,7 +5,7 @@ and D of `models.style_network`, and x' is labelled by both: by the shape with w
 
     L = 1/2 mean CE(f(x), y) + 1/2 mean (γ·CE(f'(x'), y) + (1 - γ)·CE(f'(x'), y_π))
 
-f and f' share convolutions and head, and each has all BatchNorms, running statistics included, of its own. f alone predicts.
+f and f' share convolutions and head, and each has all normalization layers, running statistics included, of its own. f alone predicts.
 
 grid: the stylised images, alone, are smaller than the others, by 1, √2 or 2 (nearest neighbour, before stylisation): √2 in every second
     batch, and another √2 in the first half of each stage of the learning rate; without a step schedule stages end after 0.3, 0.6 and 0.9 of
@@ -23,7 +23,7 @@ variant "biasbed": what BiasBed's released code computes. Clean and stylised ima
 
 import dataclasses
 import itertools
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,8 @@ from jax import lax
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses, pairs
-from jaxbed.models import resnet, style, style_network
+from jaxbed.models import style, style_network
+from jaxbed.models.capabilities import MAPS, NORMS_BY_NAME, Network, require
 from jaxbed.optim import Optim
 from jaxbed.values import Share
 
@@ -54,8 +55,8 @@ class Config:
     )
     style: style_network.Config = dataclasses.field(default_factory=style_network.Config)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "Debiased shows a network images of several sizes")
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
+        require(net, "Debiased shows a network images of several sizes", MAPS)
         return _make(self, info, net, optim)
 
 
@@ -119,7 +120,10 @@ def _largest(size: int, batched: list[bool], step: jax.Array) -> tuple[jax.Array
 def norms(params: PyTree) -> PyTree:
     """Scales and biases of all BatchNorms, those of shortcuts included."""
     flat = traverse_util.flatten_dict(params)
-    return traverse_util.unflatten_dict({path: leaf for path, leaf in flat.items() if "norm" in path[-2]})
+    found = {path: leaf for path, leaf in flat.items() if any("norm" in name for name in path[-2:-1])}
+    if not found:
+        raise ValueError(f"Debiased doubles the normalization layers, {NORMS_BY_NAME}: take another network")
+    return traverse_util.unflatten_dict(found)
 
 
 def with_norms(params: PyTree, own: PyTree) -> PyTree:
@@ -127,7 +131,7 @@ def with_norms(params: PyTree, own: PyTree) -> PyTree:
     return traverse_util.unflatten_dict(traverse_util.flatten_dict(params) | traverse_util.flatten_dict(own))
 
 
-def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Network, optim: Optim) -> Method:
     network, frozen, transform = net.make(info.classes), config.style.load(), optim.transform(info)
     paper = config.variant == "paper"
     black, white = info.pixel_range() if paper else (0, 1)
@@ -144,10 +148,10 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
         label, texture = batch["label"], 1 - state.hparams["gamma"]
         order = pairs.partners(order_key, len(label))
 
-        def half(name: str, image: jax.Array, weight: jax.Array, dropout_key: jax.Array):
+        def half(name: str, image: jax.Array, weight: jax.Array, dropout_key: jax.Array) -> tuple[tuple, PyTree]:
             """((loss, (batch statistics, accuracy)), gradient) of the clean (net) or the stylised (aux) images."""
 
-            def loss(params: PyTree):
+            def loss(params: PyTree) -> tuple[jax.Array, tuple[PyTree, jax.Array]]:
                 own = with_norms(params["net"], params["aux"]) if name == "aux" else params["net"]
                 logits, stats = apply_net(network, own, state.stats[name], image, True, {"dropout": dropout_key})
                 value = mixed_cross_entropy(logits, label, label[order], weight).mean()
@@ -155,7 +159,7 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
 
             return jax.value_and_grad(loss, has_aux=True)(state.params)
 
-        def stylised(power: int):
+        def stylised(power: int) -> tuple[tuple, PyTree]:
             image = (shrink(batch["image"], power).astype(jnp.float32) - black) / (white - black)
             image = stylise(config.style, state.memory, image, order, state.hparams["alpha"])
             image = (image * (white - black) + black).astype(batch["image"].dtype)

@@ -17,11 +17,11 @@ balanced subsets gives 71.4 and 22.0 % there, where the smallest group has two i
 """
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxbed import optim as optimizers
 from jaxbed.config import Train, is_weights
@@ -31,6 +31,7 @@ from jaxbed.methods import erm
 from jaxbed.methods.parts import losses
 from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.optim import Optim
@@ -56,8 +57,8 @@ class Config:
         whole = dataclasses.replace(cfg, method=erm.Config(), epochs=self.epochs_before or cfg.epochs)
         return Stage("ERM", whole), Stage("", retrained, start="ERM")
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "DFR trains a head on features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "DFR trains a head on features", CUT)
         return _make(self, Groups(self.groups, info.classes), info, net, optim)
 
 
@@ -71,7 +72,7 @@ class Retrained(nn.Module):
         return Linear(self.classes, name="linear")(BatchNorm(name="standard")(found, train))
 
 
-def _make(config: Config, groups: Groups, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, groups: Groups, info: Info, net: Cuttable, optim: Optim) -> Method:
     whole, trunk, head = net.make(info.classes), net.make(info.classes, last=net.parts - 1), Retrained(info.classes)
     transform = optim.transform(info)
 
@@ -84,7 +85,7 @@ def _make(config: Config, groups: Groups, info: Info, net: Any, optim: Optim) ->
         own = init_net(head, jax.random.fold_in(key, 1), found(params, stats, batch["image"]))
         return {**params, "retrained": own[0]}, {**stats, "retrained": own[1]}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         if len(batch["label"]) < 2:
             raise ValueError(
                 "batch_size = 1: DFR standardises features over a batch, and those of one image would all be 0. Take 2 or more"
@@ -99,7 +100,7 @@ def _make(config: Config, groups: Groups, info: Info, net: Any, optim: Optim) ->
     def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
         return apply_net(head, params["retrained"], stats["retrained"], found(params, stats, image), False)[0]
 
-    def only_head(hparams: dict[str, jax.Array]):
+    def only_head(hparams: dict[str, jax.Array]) -> optax.GradientTransformation:
         return optimizers.only(transform(hparams), lambda path: path.startswith("retrained/linear"))
 
     made = from_loss(init_nets, loss, only_head, {**optim.hparams(), "l1": config.l1}, predict)

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses, pairs, relative_difficulty
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative, Share, ShareBelowOne
@@ -44,13 +45,13 @@ class Config:
     q: ShareBelowOne = 0.7  # of the generalised cross-entropy
     alpha: ShareBelowOne = 0.7  # weight of the old value in the averages
 
-    def make(self, info: Info, net: Any, optim: Optim, loss_biased: Callable | None = None) -> Method:
+    def make(self, info: Info, net: Cuttable, optim: Optim, loss_biased: Callable | None = None) -> Method:
         """loss_biased(logits of C_b, batch) -> scalar takes the place of the generalised cross-entropy."""
-        features.require(net, "DisEnt joins the features of two encoders")
+        require(net, "DisEnt joins the features of two encoders", CUT)
         return _make(self, info, net, optim, loss_biased or functools.partial(losses.mean_generalized, q=self.q))
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim, loss_biased: Callable) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim, loss_biased: Callable) -> Method:
     encoder, head = net.make(info.classes, last=net.parts - 1), Linear(info.classes)
     swap_from = config.swap_after * info.epochs * info.steps_per_epoch
     numbers = {**optim.hparams(), **{name: getattr(config, name) for name in LAMBDAS}}
@@ -68,15 +69,16 @@ def _make(config: Config, info: Info, net: Any, optim: Optim, loss_biased: Calla
     def encode(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         z, new = {}, {}
         for place, name in enumerate(ENCODERS):
-            rngs = {"dropout": jax.random.fold_in(key, place)} if train else None
+            rngs = {"dropout": jax.random.fold_in(key, place)} if key is not None else None
             maps, new[name] = apply_net(encoder, params[name], stats[name], image, train, rngs)
             z[name] = features.pooled(maps)
         return z, new
 
     def logits(params: PyTree, name: str, intrinsic: jax.Array, bias: jax.Array) -> jax.Array:
-        return head.apply({"params": params[f"{name}_head"]}, jnp.concatenate([intrinsic, bias], -1))
+        found: Any = head.apply({"params": params[f"{name}_head"]}, jnp.concatenate([intrinsic, bias], -1))
+        return found
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         order_key, dropout_key = jax.random.split(key)
         label, hparams = batch["label"], state.hparams
         z, stats = encode(params, state.stats, batch["image"], True, dropout_key)

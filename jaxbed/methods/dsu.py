@@ -9,14 +9,15 @@ Differs from the authors' code: the spread is the global batch's, and a map of a
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from jaxbed.method import Info, Method, from_net
-from jaxbed.models import resnet, style
+from jaxbed.models import style
+from jaxbed.models.capabilities import AFTER, MAPS, NORM, HookedNormalized, require
 from jaxbed.models.norm import BatchNorm
 from jaxbed.optim import Optim
 from jaxbed.values import Share
@@ -28,8 +29,8 @@ class Config:
 
     p: Share = 0.5  # probability of noise, per place and step; 0 is ERM
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "DSU perturbs statistics of maps")
+    def make(self, info: Info, net: HookedNormalized, optim: Optim) -> Method:
+        require(net, "DSU perturbs statistics of maps", AFTER, MAPS, NORM)
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
 

@@ -9,7 +9,7 @@ Differs from the authors' code: what is drawn is drawn for the global batch, and
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -19,7 +19,7 @@ from jax import lax
 from jaxbed.method import Info, Method, from_net
 from jaxbed.methods.parts import pairs
 from jaxbed.methods.parts.pairs import Pairing
-from jaxbed.models import resnet
+from jaxbed.models.capabilities import AFTER, MAPS, Hooked, require, require_stages
 from jaxbed.optim import Optim
 from jaxbed.values import Positive, Share, Stage
 
@@ -33,8 +33,9 @@ class Config:
     stages: tuple[Stage, ...] = (1, 2)  # after which
     pairing: Pairing = "random"
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "EFDMix mixes values of maps")
+    def make(self, info: Info, net: Hooked, optim: Optim) -> Method:
+        require(net, "EFDMix mixes values of maps", AFTER, MAPS)
+        require_stages(net, "method.stages", *self.stages)
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
 

@@ -14,7 +14,7 @@ variant "published": what the authors' code computes. R∥ has only the pairs wh
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative
 
@@ -34,8 +35,8 @@ class Config:
     beta: NotNegative = 0.1  # of R∥; the authors advise to raise it first
     variant: Literal["paper", "published"] = "paper"
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "EnD compares features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "EnD compares features", CUT)
         return _make(self, info, net, optim)
 
 
@@ -53,23 +54,24 @@ def regularizers(direction: jax.Array, label: jax.Array, bias: jax.Array, classe
     return disentangled, entangled
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts, published = features.cut(net, info.classes), config.variant == "published"
 
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
         return features.init_parts(parts, key, batch["image"])
 
-    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+    def forward(
+        params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
+    ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
         """((directions, logits), new batch statistics)."""
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        rngs = None if key is None else {"dropout": key}
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
         found = features.pooled(maps)
         direction = features.unit(found)
-        logits, of_head = apply_net(
-            parts["head"], params["head"], stats["head"], direction if published else found, train, {"dropout": key}
-        )
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], direction if published else found, train, rngs)
         return (direction, logits), {"trunk": of_trunk, "head": of_head}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         label = batch["label"]
         (direction, logits), stats = forward(params, state.stats, batch["image"], True, key)
         value = losses.cross_entropy(logits, label).mean()

@@ -1,9 +1,10 @@
 """ERM, the baseline: mean cross-entropy, nothing else. Called Vanilla in the debiasing literature."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxbed.method import Info, Method, from_net
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 
 
@@ -11,5 +12,5 @@ from jaxbed.optim import Optim
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         return from_net(net.make(info.classes), optim.transform(info), optim.hparams())

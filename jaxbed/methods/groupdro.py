@@ -15,8 +15,8 @@ one of its images; without any it has none (there it is infinite). The loss repo
 
 import dataclasses
 import math
-from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +24,7 @@ import numpy as np
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.methods.parts import losses
 from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative
 
@@ -39,7 +40,7 @@ class Config:
     def reads_bias(self) -> bool | str:
         return reads_bias(self.groups)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         return _make(self, Groups(self.groups, info.classes), info, net.make(info.classes), optim)
 
 
@@ -54,13 +55,13 @@ def raised(log_q: jax.Array, loss: jax.Array, size: jax.Array, eta: jax.Array | 
     return jax.nn.log_softmax(log_q + eta * adjusted)
 
 
-def _make(config: Config, groups: Groups, info: Info, network: Any, optim: Optim) -> Method:
+def _make(config: Config, groups: Groups, info: Info, network: nn.Module, optim: Optim) -> Method:
     init_nets, predict = single(network)
 
     def memory() -> PyTree:
         return {"log_q": jnp.full(groups.number, -math.log(groups.number)), "size": jnp.zeros(groups.number)}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         rngs = dict(zip(("dropout", "noise"), jax.random.split(key), strict=True))
         logits, stats = apply_net(network, params["net"], state.stats["net"], batch["image"], True, rngs)
         member = jax.nn.one_hot(groups.of(batch["label"], batch.get("bias")), groups.number)

@@ -16,7 +16,7 @@ are the same: HEX knows textures, not hues.
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import flax.linen as nn
 import jax
@@ -26,6 +26,7 @@ import numpy as np
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
 from jaxbed.values import Count, Range
@@ -45,14 +46,14 @@ class Config:
     levels: Annotated[int, Range(2, 256)] = 16  # of grey; 16 on MNIST, 128 in the authors' ImageNet demonstration
     units: Count = 32  # of the superficial branch
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "HEX projects features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "HEX projects features", CUT)
         return _make(self, info, net, optim)
 
 
 def grey_levels(image: jax.Array, black: np.ndarray, white: np.ndarray, levels: int) -> jax.Array:
     """Grey levels [B, H, W], or of averaged pixels, of images [B, H, W, 3] in which black and white pixels have these values."""
-    grey = jnp.dot((image.astype(jnp.float32) - black) / (white - black), np.float32(GREY), precision=HIGHEST)
+    grey = jnp.dot((image.astype(jnp.float32) - black) / (white - black), np.array(GREY, np.float32), precision=HIGHEST)
     factor = max(min(grey.shape[1:]) // SIDE_PX, 1)
     height, width = (side // factor for side in grey.shape[1:])
     grey = grey[:, : height * factor, : width * factor].reshape(-1, height, factor, width, factor).mean((2, 4))
@@ -119,7 +120,7 @@ class Cooccurrence(nn.Module):
         return jnp.dot(scaled(hidden), kernel, precision=HIGHEST)
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts, superficial = features.cut(net, info.classes), Cooccurrence(config.levels, config.units, info.classes)
     black, white = info.pixel_range()
 
@@ -132,14 +133,15 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
         params["superficial"], _ = init_net(superficial, jax.random.fold_in(key, 1), count(batch["image"]))
         return params, stats
 
-    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None) -> tuple[jax.Array, PyTree]:
         """(F_P, new batch statistics)."""
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        rngs = None if key is None else {"dropout": key}
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
         found = scaled(features.pooled(maps))
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, {"dropout": key})
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, rngs)
         return logits, {"trunk": of_trunk, "head": of_head}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         image, label = batch["image"], batch["label"]
         taken = min(info.classes, config.units + 1)
         if len(label) <= taken:

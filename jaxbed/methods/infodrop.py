@@ -35,7 +35,7 @@ from jax import lax
 
 from jaxbed.config import Train, is_weights
 from jaxbed.method import Info, Method, from_net
-from jaxbed.models import resnet
+from jaxbed.models.capabilities import AFTER, STEM, FirstConv, Stemmed, require
 from jaxbed.models.norm import MOMENTUM
 from jaxbed.models.pool import max_pool
 from jaxbed.optim import Optim
@@ -73,11 +73,11 @@ class Config:
         dropping = dataclasses.replace(cfg, method=dataclasses.replace(self, finetune_epochs=0))
         return Stage("dropping", dropping), Stage("", tuned, start="dropping")
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "InfoDrop drops pixels of maps")
+    def make(self, info: Info, net: Stemmed, optim: Optim) -> Method:
+        require(net, "InfoDrop drops pixels of maps", AFTER, STEM)
         if not self.drop_rate:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
-        network = net.make(info.classes, after=lambda part: None if part else InfoDrop(self, net.stem, name="infodrop"))
+        network = net.make(info.classes, after=lambda part: None if part else InfoDrop(self, net.first_conv, name="infodrop"))
         return from_net(network, optim.transform(info), optim.hparams())
 
 
@@ -85,7 +85,7 @@ class InfoDrop(nn.Module):
     """The stem's output x [N, h, w, C] without the pixels that are drawn for what entered the stem, [N, H, W, c]."""
 
     config: Config
-    stem: str  # of resnet.Config
+    stem: FirstConv
 
     @nn.compact
     def __call__(self, x: jax.Array, entered: jax.Array, train: bool) -> jax.Array:
@@ -99,12 +99,12 @@ class InfoDrop(nn.Module):
             return x
         offset_key, drop_key = jax.random.split(self.make_rng("noise") if train else jax.random.key(0))
         offsets = jax.random.randint(offset_key, (config.offsets, 2), -config.radius_px, config.radius_px + 1)
-        distance = patch_distance(lax.stop_gradient(entered), offsets, config.radius_px, *resnet.STEMS[self.stem])
+        distance = patch_distance(lax.stop_gradient(entered), offsets, config.radius_px, self.stem.kernel, self.stem.stride)
         mean = distance.mean() if train else running.value
         if biasbed and train:
             running.value = MOMENTUM * running.value + (1 - MOMENTUM) * mean
         log_density = parzen(distance, mean, config.bandwidth)
-        probability = normalise(log_density, config.temperature, pooled=self.stem == "imagenet")
+        probability = normalise(log_density, config.temperature, self.stem.pooled)
         keep = {"poisson": keep_independently, "multinomial": keep_undrawn}[config.mode]
         kept = keep(drop_key, probability, draws, (x.shape[0] if train else 1, x.shape[3]))
         kept = lax.optimization_barrier(kept)  # or the backward pass would draw it again
@@ -125,7 +125,10 @@ def patch_distance(x: jax.Array, offsets: jax.Array, radius_px: int, kernel: int
     def moved(plane: jax.Array, down: jax.Array | int, right: jax.Array | int) -> jax.Array:
         return lax.dynamic_slice(plane, (0, radius_px + down, radius_px + right), size).astype(jnp.float32)
 
-    total = jax.vmap(lambda offset: sum(jnp.square(moved(plane, *offset) - moved(plane, 0, 0)) for plane in planes))(offsets)
+    def square_distance(offset: jax.Array) -> Any:
+        return sum(jnp.square(moved(plane, *offset) - moved(plane, 0, 0)) for plane in planes)
+
+    total = jax.vmap(square_distance)(offsets)
     for axis in (2, 3):  # one after the other: 2·kernel terms a sum, not kernel²
         window, strides = ([length if a == axis else 1 for a in range(4)] for length in (kernel, stride))
         total = lax.reduce_window(total, 0.0, lax.add, window, strides, "VALID")

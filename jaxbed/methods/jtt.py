@@ -9,7 +9,7 @@ The defaults are those of CelebA (1 of 50 epochs); for Waterbirds see jaxbed/pre
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from jaxbed.config import Train
 from jaxbed.method import Info, Method, PyTree, Sampling
 from jaxbed.methods import erm
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.stages import Stage
 from jaxbed.values import Count, NotNegative
@@ -39,7 +40,7 @@ class Config:
         first = dataclasses.replace(cfg, method=erm.Config(), epochs=self.epochs_before)
         return Stage("first network", first, outputs=errors), Stage("", cfg, columns=columns)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         def weights(label: np.ndarray, bias: np.ndarray | None, tables: dict[str, np.ndarray]) -> np.ndarray:
             return 1 + self.upweight * tables["wrong"]
 

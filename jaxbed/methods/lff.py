@@ -11,13 +11,15 @@ equations, losses are averaged over time and normalised by class, and the surrog
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import flax.linen as nn
 import jax
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses, relative_difficulty
 from jaxbed.methods.parts.relative_difficulty import NETS
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.values import ShareBelowOne
 
@@ -29,17 +31,17 @@ class Config:
     q: ShareBelowOne = 0.7  # of the generalised cross-entropy
     alpha: ShareBelowOne = 0.7  # weight of the old value in the averages
 
-    def make(self, info: Info, net: Any, optim: Optim, loss_biased: Callable | None = None) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim, loss_biased: Callable | None = None) -> Method:
         """loss_biased(logits of f_B, batch) -> scalar takes the place of the generalised cross-entropy."""
         return _make(self, info, net.make(info.classes), optim, loss_biased or functools.partial(losses.mean_generalized, q=self.q))
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim, descended: Callable) -> Method:
+def _make(config: Config, info: Info, net: nn.Module, optim: Optim, descended: Callable) -> Method:
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
         both = [init_net(net, k, batch["image"]) for k in jax.random.split(key)]
         return {n: p for n, (p, _) in zip(NETS, both, strict=True)}, {n: s for n, (_, s) in zip(NETS, both, strict=True)}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         label, stats, logits = batch["label"], {}, {}
         for name, dropout_key in zip(NETS, jax.random.split(key), strict=True):
             rngs = {"dropout": dropout_key}

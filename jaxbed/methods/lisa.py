@@ -13,14 +13,16 @@ to one, so that half as many come out, and ends an epoch with the smallest group
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.methods.parts import losses, pairs
 from jaxbed.methods.parts.groups import Groups, Kind
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.values import Positive, Share
 
@@ -34,7 +36,7 @@ class Config:
     groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`; for the drawing of batches alone
     balanced: bool = True  # batches are drawn from all groups alike
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         sampling = Groups(self.groups, info.classes).sampling()
         return _make(self, info, net.make(info.classes), optim)._replace(sampling=sampling if self.balanced else None)
 
@@ -52,10 +54,10 @@ def partners(key: jax.Array, label: jax.Array, bias: jax.Array, within_label: ja
     return distance.argmin(1), fits.any(1)
 
 
-def _make(config: Config, info: Info, network: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, network: nn.Module, optim: Optim) -> Method:
     init_nets, predict = single(network)
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         coin_key, partner_key, weight_key, dropout_key, noise_key = jax.random.split(key, 5)
         image, own = batch["image"], batch["label"]
         pairs.check_size(len(own))

@@ -17,7 +17,7 @@ is run again, which moves its batch statistics, and its optimizer steps with gra
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import flax.linen as nn
 import jax
@@ -27,6 +27,7 @@ import optax
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.models.linear import Linear
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative
@@ -40,8 +41,8 @@ class Config:
     reversal: NotNegative = 0.1  # factor of the gradient that f ascends
     variant: Literal["published", "paper"] = "published"
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "LNL predicts the bias from the middle of a network")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "LNL predicts the bias from the middle of a network", CUT)
         return _make(self, info, net, optim)
 
 
@@ -77,7 +78,7 @@ class BiasPredictor(nn.Module):
         return Linear(self.classes, name="out")(found)
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     middle = net.parts // 2
     parts = {"lower": net.make(info.classes, last=middle), "upper": net.make(info.classes, first=middle)}
     predictor, published = BiasPredictor(info.classes), config.variant == "published"
@@ -99,10 +100,11 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
         label, bias, hparams = batch["label"], batch["bias"], state.hparams
 
-        def lower(params: PyTree, stats: PyTree):
-            return apply_net(parts["lower"], params["lower"], stats["lower"], batch["image"], True)
+        def lower(params: PyTree, stats: PyTree, pass_number: int) -> tuple[jax.Array, PyTree]:
+            rngs = {"dropout": jax.random.fold_in(key, pass_number)}
+            return apply_net(parts["lower"], params["lower"], stats["lower"], batch["image"], True, rngs)
 
-        def classify(params: PyTree, x: jax.Array):
+        def classify(params: PyTree, x: jax.Array) -> tuple[jax.Array, PyTree, dict[str, jax.Array]]:
             """L_y, without a gradient for h."""
             logits, of_upper = apply_net(parts["upper"], params["upper"], state.stats["upper"], x, True, {"dropout": key})
             undecided = negative_entropy(apply_net(predictor, state.params["bias"], {}, x, True)[0]).mean()
@@ -110,23 +112,23 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
             found = {"loss": value, "loss/entropy": undecided, "accuracy": losses.accuracy(logits, label)}
             return value + hparams["entropy"] * undecided, of_upper, found
 
-        def recognize(params: PyTree, x: jax.Array):
+        def recognize(params: PyTree, x: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
             """L_b, whose gradient is turned round on its way to f."""
             logits, _ = apply_net(predictor, params["bias"], {}, reverse(x, hparams["reversal"]), True)
             value = known_mean(losses.cross_entropy(logits, jnp.maximum(bias, 0)), bias)
             right = known_mean((jnp.argmax(logits, -1) == bias).astype(jnp.float32), bias)
             return value, {"loss/bias": value, "accuracy/bias": right}
 
-        def first(params: PyTree):
-            x, of_lower = lower(params, state.stats)
+        def first(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
+            x, of_lower = lower(params, state.stats, 1)
             value, of_upper, found = classify(params, x)
             if not published:
                 of_bias, more = recognize(params, x)
                 value, found = value + of_bias, {**found, **more}
             return value, ({"lower": of_lower, "upper": of_upper}, found)
 
-        def second(params: PyTree):
-            x, of_lower = lower(params, stats)
+        def second(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
+            x, of_lower = lower(params, stats, 2)
             value, found = recognize(params, x)
             return value, (of_lower, found)
 

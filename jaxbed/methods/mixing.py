@@ -15,13 +15,14 @@ to an even number of pixels. Off at evaluation.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
 from jaxbed.methods.parts import losses, pairs
+from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.values import NotNegative, Positive, Share
 
@@ -32,7 +33,7 @@ class Mixup:
 
     alpha: NotNegative = 0.2  # of Beta(alpha, alpha); 0.2 to 0.4 on ImageNet, 1 on CIFAR; 0 is ERM
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         if not self.alpha:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
         return _make(lambda key, image: blend(image, *_draw(key, image, self.alpha)), info, net, optim)
@@ -45,7 +46,7 @@ class CutMix:
     p: Share = 1.0  # probability of pasting, per step; 1 on ImageNet, 0.5 on CIFAR; 0 is ERM
     alpha: Positive = 1.0  # of Beta(alpha, alpha): 1 is uniform
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Network, optim: Optim) -> Method:
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
 
@@ -82,12 +83,12 @@ def _draw(key: jax.Array, image: jax.Array, alpha: float) -> tuple[jax.Array, ja
     return pairs.partners(order_key, len(image)), pairs.weights(weight_key, alpha, ())
 
 
-def _make(mix: Callable[[jax.Array, jax.Array], Mixed], info: Info, net: Any, optim: Optim) -> Method:
+def _make(mix: Callable[[jax.Array, jax.Array], Mixed], info: Info, net: Network, optim: Optim) -> Method:
     network = net.make(info.classes)
 
     init_nets, predict = single(network)
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         dropout_key, mix_key = jax.random.split(key)
         image, order, weight = mix(mix_key, batch["image"])
         logits, stats = apply_net(network, params["net"], state.stats["net"], image, True, {"dropout": dropout_key})

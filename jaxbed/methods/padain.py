@@ -8,13 +8,14 @@ Differs from the published code: the coin and the permutation are drawn for the 
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 
 from jaxbed.method import Info, Method, PyTree, from_net
 from jaxbed.methods.parts import pairs
-from jaxbed.models import resnet, style
+from jaxbed.models import style
+from jaxbed.models.capabilities import MAPS, NORM, Normalized, require
 from jaxbed.optim import Optim
 from jaxbed.values import Share
 
@@ -25,8 +26,8 @@ class Config:
 
     p: Share = 0.01  # probability of a swap, per site and step
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "pAdaIN swaps statistics of maps")
+    def make(self, info: Info, net: Normalized, optim: Optim) -> Method:
+        require(net, "pAdaIN swaps statistics of maps", MAPS, NORM)
         if not self.p:  # to the last bit
             return from_net(net.make(info.classes), optim.transform(info), optim.hparams())
         network = net.make(info.classes, norm=style.permuted_norm)

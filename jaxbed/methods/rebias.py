@@ -1,7 +1,8 @@
 """ReBias: Bahng, Chun, Yun, Choo, Oh, "Learning De-biased Representations with Biased Representations" (2020).
 
-Beside the network f trains g, which sees too little of an image to know more than its colours and textures: a Simple Conv of 1x1
-convolutions beside an MLP or Simple Conv; beside a ResNet the same ResNet with 1x1 convolutions after its stem. In each step, g first:
+Beside the network f trains g, which sees too little of an image to know more than its colours and textures: where convolutions can be
+replaced, as in a ResNet, the same network with 1x1 convolutions after its stem; beside any other a Simple Conv of 1x1 convolutions. In each
+step, g first:
 
     g descends  L_g = CE(g(x), y) - weight_biased · HSIC(z_g, z_f)
     f descends  L_f = CE(f(x), y) + weight · HSIC(z_f, z_g)             with the z_g that the new g gives
@@ -18,7 +19,7 @@ ResNet (there BagNet-18).
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import flax.linen as nn
 import jax
@@ -27,7 +28,8 @@ import optax
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses
-from jaxbed.models import features, resnet, simple_conv
+from jaxbed.models import features, simple_conv
+from jaxbed.models.capabilities import CONV, CUT, Convolved, Cuttable, offers, require
 from jaxbed.models.conv import Conv
 from jaxbed.optim import Optim
 from jaxbed.values import Count, NotNegative, Positive
@@ -39,16 +41,17 @@ LEAST = 1e-12  # median squared distance; of features that are nearly all the sa
 class BiasedNet:
     """The network that is biased by design, and what it may cost."""
 
-    stride: Count = 1  # beside an MLP or Simple Conv: g sees one row and column in so many; 2 costs a quarter
+    stride: Count = 1  # of a Simple Conv: g sees one row and column in so many; 2 costs a quarter
     dtype: Literal["", "float32", "bfloat16"] = ""  # of g's activations; empty: as net.dtype
 
-    def make(self, net: Any, classes: int) -> nn.Module:
-        """g beside `net`: image -> (features [B, F], logits [B, classes]). Beside a ResNet, strides are the ResNet's own."""
+    def make(self, net: Cuttable, classes: int) -> nn.Module:
+        """g beside `net`: image -> (features [B, F], logits [B, classes]). Of the same kind as `net`, it has the strides of `net`."""
         dtype = self.dtype or net.dtype
-        if isinstance(net, resnet.Config):
-            net = dataclasses.replace(net, dtype=dtype)
-            return Biased(net.make(classes, conv=pointwise, last=net.parts - 1), features.cut(net, classes)["head"])
-        return Biased(**features.cut(simple_conv.Config(kernel=1, stride=self.stride, dtype=dtype), classes))
+        if offers(net, CONV):
+            own = dataclasses.replace(cast(Convolved, net), dtype=dtype)
+            return Biased(own.make(classes, conv=pointwise, last=own.parts - 1), features.cut(own, classes)["head"])
+        parts = features.cut(simple_conv.Config(kernel=1, stride=self.stride, dtype=dtype), classes)
+        return Biased(parts["trunk"], parts["head"])
 
 
 @dataclasses.dataclass
@@ -61,8 +64,8 @@ class Config:
     bandwidth: Literal["fixed", "median"] = "fixed"
     biased: BiasedNet = dataclasses.field(default_factory=BiasedNet)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "ReBias compares features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "ReBias compares features", CUT)
         return _make(self, info, net, optim)
 
 
@@ -106,7 +109,7 @@ def pointwise(width: int, size: int, stride: int, name: str) -> nn.Module:
     return Conv(width, size if name == "stem_conv" else 1, stride, name=name)
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts, biased = features.cut(net, info.classes), config.biased.make(net, info.classes)
     transform, median = optim.transform(info), config.bandwidth == "median"
 
@@ -122,11 +125,14 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
         opt = {name: transform(hparams).init(own) for name, own in owned(params).items()}
         return State(jnp.zeros((), jnp.int32), params, stats, opt, {}, hparams)
 
-    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+    def forward(
+        params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
+    ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
         """((features, logits), new batch statistics) of f."""
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        rngs = None if key is None else {"dropout": key}
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
         found = features.pooled(maps)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, {"dropout": key})
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, rngs)
         return (found, logits), {"trunk": of_trunk, "head": of_head}
 
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
@@ -138,18 +144,18 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
             updates, opt = transform(hparams).update(gradient, state.opt[name], before[name])
             return optax.apply_updates(before[name], updates), opt
 
-        def run_biased(own: PyTree, stats: PyTree):
+        def run_biased(own: PyTree, stats: PyTree) -> tuple[Any, PyTree]:
             return apply_net(biased, own, stats, image, True, {"dropout": jax.random.fold_in(key, 1)})
 
         def similarity(found: jax.Array) -> jax.Array:
             return kernel(found, hparams["sigma"], median)
 
-        def loss_biased(own: PyTree):
+        def loss_biased(own: PyTree) -> tuple[jax.Array, tuple[PyTree, jax.Array, jax.Array]]:
             (found, logits), stats = run_biased(own, state.stats["biased"])
             value = losses.cross_entropy(logits, label).mean()
             return value - hparams["weight_biased"] * hsic(similarity(found), of_net), (stats, value, losses.accuracy(logits, label))
 
-        def loss(found: jax.Array, logits: jax.Array):
+        def loss(found: jax.Array, logits: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             value, dependence = losses.cross_entropy(logits, label).mean(), hsic(similarity(found), of_biased)
             return value + hparams["weight"] * dependence, (value, dependence)
 

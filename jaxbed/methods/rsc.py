@@ -22,7 +22,7 @@ In the authors' variants an image counts as suffering only if it loses more than
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,8 @@ from jax import lax
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses
-from jaxbed.models import resnet
+from jaxbed.models.capabilities import CUT, MAPS, Cuttable, require
+from jaxbed.models.features import cut
 from jaxbed.optim import Optim
 from jaxbed.values import Share
 
@@ -49,8 +50,8 @@ class Config:
     features: Share = 1 / 3  # domainbed: share of an image's features that is masked
     samples: Share = 1 / 3  # domainbed: share of images that is masked
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "RSC masks maps")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "RSC masks maps", CUT, MAPS)
         return _make(self, info, net, optim)
 
 
@@ -100,9 +101,9 @@ def challenged(loss: jax.Array, epoch: jax.Array, variant: str) -> jax.Array:
     return above_rank(jnp.maximum(loss - LEAST_LOSS, 0), counts[(epoch > jnp.array(ends)).sum()])
 
 
-def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Method:
-    trunk = net.make(info.classes, last=resnet.PARTS - 1)
-    head = dataclasses.replace(net, dtype="float32").make(info.classes, first=resnet.PARTS - 1)  # or it would round what is averaged
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
+    parts = cut(net, info.classes)
+    trunk, head = parts["trunk"], parts["head"]
 
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
         trunk_key, head_key = jax.random.split(key)
@@ -124,9 +125,10 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
         kept = above_quantile(loss, config.samples) if domainbed else challenged(loss, epoch, config.variant)
         return masked & kept[:, None, None, None]
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         mask_key, dropout_key = jax.random.split(key)
-        features, stats = apply_net(trunk, params["trunk"], state.stats["trunk"], batch["image"], True)
+        rngs = {"dropout": jax.random.fold_in(dropout_key, 1)}
+        features, stats = apply_net(trunk, params["trunk"], state.stats["trunk"], batch["image"], True, rngs)
         if config.variant == "domainbed":
             features = features.astype(jnp.float32).mean((1, 2), keepdims=True)
         label, epoch = batch["label"], state.step // info.steps_per_epoch

@@ -20,15 +20,18 @@ variant "biasbed": what BiasBed's released code computes. CR is the identity (it
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import traverse_util
 
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses, pairs
-from jaxbed.models import resnet, style
+from jaxbed.models import style
+from jaxbed.models.capabilities import CUT, MAPS, NORMS_BY_NAME, Cuttable, require, require_stages
 from jaxbed.optim import Optim, only
 from jaxbed.values import NotNegative, Positive, Stage
 
@@ -42,8 +45,9 @@ class Config:
     w_adv: NotNegative = 0.1  # lambda_adv
     clip_adv: Positive = 0.1  # global norm of the adversary's gradient
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        resnet.require(net, "SagNet cuts a network between stages")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "SagNet cuts a network between stages", CUT, MAPS)
+        require_stages(net, "method.style_stage", self.style_stage)
         return _make(self, info, net, optim)
 
 
@@ -52,11 +56,11 @@ def in_style(path: str) -> bool:
 
 
 def in_trunk_norm(path: str) -> bool:
-    """Scales and biases of the trunk's BatchNorms, those of shortcuts included."""
+    """Scales and biases of the trunk's BatchNorms, those of shortcuts included, or of its LayerNorms."""
     return path.startswith("trunk/") and "norm" in path
 
 
-def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts = {
         "trunk": net.make(info.classes, last=config.style_stage),
         "content": net.make(info.classes, first=config.style_stage),
@@ -81,6 +85,10 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
             params[name], stats[name] = init_net(parts[name], part_key, x)
             if name == "trunk":
                 x, _ = apply_net(parts[name], params[name], stats[name], x, False)
+        if not any(in_trunk_norm(f"trunk/{path}") for path in traverse_util.flatten_dict(params["trunk"], sep="/")):
+            raise ValueError(
+                f"SagNet's adversary trains the normalization layers before method.style_stage, {NORMS_BY_NAME}: take another network"
+            )
         hparams = scalars({**optim.hparams(), "w_adv": config.w_adv})
         opt = {name: optimizer.init(params) for name, optimizer in optimizers(hparams).items()}
         return State(jnp.zeros((), jnp.int32), params, stats, opt, {}, hparams)
@@ -96,18 +104,18 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
             "style": (lambda maps: style.randomize_content(maps, other)) if paper else (lambda maps: maps),
         }
 
-        def forward(name: str, x: jax.Array):
+        def forward(name: str, x: jax.Array) -> tuple[jax.Array, Callable, PyTree]:
             """(output, its pull-back to (parameters, x), new batch statistics) of one part."""
 
-            def run(params: PyTree, x: jax.Array):
+            def run(params: PyTree, x: jax.Array) -> tuple[jax.Array, PyTree]:
                 return apply_net(parts[name], params, state.stats[name], mixers[name](x), True, {"dropout": rngs[name]})
 
             return jax.vjp(run, state.params[name], x, has_aux=True)
 
-        def content_loss(logits):
+        def content_loss(logits: jax.Array) -> jax.Array:
             return losses.cross_entropy(logits, batch["label"]).mean()
 
-        def adversary_loss(logits):
+        def adversary_loss(logits: jax.Array) -> jax.Array:
             return state.hparams["w_adv"] * losses.adversarial_uniform(logits).mean()
 
         rngs, pull, stats = dict(zip(parts, dropout, strict=True)), {}, {}
@@ -157,13 +165,13 @@ def _make(config: Config, info: Info, net: resnet.Config, optim: Optim) -> Metho
 def _clip_trunk_norms(grads: PyTree, norm: float) -> PyTree:
     """Scales the trunk's BatchNorm gradients, together, to a global norm of at most `norm`; the others pass unchanged."""
 
-    def pick(path, leaf):
+    def pick(path: tuple, leaf: jax.Array) -> jax.Array | None:
         return leaf if in_trunk_norm(jax.tree_util.keystr(path, simple=True, separator="/")) else None
 
     total = optax.tree.norm(jax.tree_util.tree_map_with_path(pick, grads))
     factor = jnp.minimum(1.0, norm / (total + 1e-6))  # PyTorch's clip_grad_norm_
 
-    def scale(path, leaf):
+    def scale(path: tuple, leaf: jax.Array) -> jax.Array:
         return leaf * factor if pick(path, leaf) is not None else leaf
 
     return jax.tree_util.tree_map_with_path(scale, grads)

@@ -33,6 +33,7 @@ from jaxbed.method import Batch, Info, Method, PyTree, Sampling, State, apply_ne
 from jaxbed.methods import rebias
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
+from jaxbed.models.capabilities import CUT, Cuttable, require
 from jaxbed.optim import Optim
 from jaxbed.stages import Stage
 from jaxbed.values import LARGEST, Count, NotNegative, Positive, Range
@@ -48,21 +49,23 @@ class BiasedByDesign:
 
     biased: rebias.BiasedNet
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
         network = self.biased.make(net, info.classes)
 
         def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
             params, stats = init_net(network, key, batch["image"])
             return {"biased": params}, {"biased": stats}
 
-        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+        def loss(
+            params: PyTree, state: State, batch: Batch, key: jax.Array
+        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
             rngs = {"dropout": key}
             (_, logits), stats = apply_net(network, params["biased"], state.stats["biased"], batch["image"], True, rngs)
             value = losses.cross_entropy(logits, batch["label"]).mean()
             metrics = {"loss": value, "accuracy": losses.accuracy(logits, batch["label"])}
             return value, ({"biased": stats}, state.memory, metrics)
 
-        def forward(params: PyTree, stats: PyTree, image: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def forward(params: PyTree, stats: PyTree, image: jax.Array) -> Any:  # (features, logits)
             return apply_net(network, params["biased"], stats["biased"], image, False)[0]
 
         made = from_loss(init_nets, loss, optim.transform(info), optim.hparams(), lambda *given: forward(*given)[1])
@@ -81,7 +84,7 @@ class Config:
     biased: rebias.BiasedNet = dataclasses.field(default_factory=rebias.BiasedNet)
 
     def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
-        features.require(cfg.net, "SoftCon compares features")
+        require(cfg.net, "SoftCon compares features", CUT)
 
         def direction(method: Method, params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:
             assert method.features
@@ -94,8 +97,8 @@ class Config:
         biased = dataclasses.replace(cfg, method=BiasedByDesign(self.biased), epochs=self.epochs_before, init_from="")
         return Stage("biased network", biased, outputs=direction), Stage("", cfg, columns=columns)
 
-    def make(self, info: Info, net: Any, optim: Optim) -> Method:
-        features.require(net, "SoftCon compares features")
+    def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        require(net, "SoftCon compares features", CUT)
         if self.ratio != 0 and self.ratio < 1:
             raise ValueError(f"method.ratio = {self.ratio}: take 1 or more, or 0 to draw all images alike; the authors' code has 10")
         return _make(self, info, net, optim)
@@ -124,7 +127,7 @@ def drawing_weights(biased_direction: np.ndarray, label: np.ndarray, ratio: floa
     return np.minimum(unlike, ratio * unlike.min())
 
 
-def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
+def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     parts, count = features.cut(net, info.classes), config.contrastive
 
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
@@ -132,14 +135,17 @@ def _make(config: Config, info: Info, net: Any, optim: Optim) -> Method:
             raise ValueError(f"batch_size = {len(batch['label'])}: method.contrastive = {count} of them leave none for cross-entropy")
         return features.init_parts(parts, key, batch["image"])
 
-    def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None):
+    def forward(
+        params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
+    ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
         """((features, logits), new batch statistics)."""
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, {"dropout": key})
+        rngs = None if key is None else {"dropout": key}
+        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
         found = features.pooled(maps)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, {"dropout": key})
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, rngs)
         return (found, logits), {"trunk": of_trunk, "head": of_head}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array):
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         label = batch["label"]
         (found, logits), stats = forward(params, state.stats, batch["image"], True, key)
         value = losses.cross_entropy(logits[:-count], label[:-count]).mean()

@@ -59,7 +59,7 @@ def _ours(name: str) -> tuple[tuple[str, ...], str, str]:
     block = re.fullmatch(r"layer([1-4])\.(\d+)\.(conv[1-3]|bn[1-3]|downsample\.[01])", layer)
     if block:
         inner = WITHIN.get(block[3], block[3].replace("bn", "norm"))
-        path = (f"stage{block[1]}_block{block[2]}", inner)
+        path: tuple[str, ...] = (f"stage{block[1]}_block{block[2]}", inner)
     elif layer in LAYERS:
         path = (LAYERS[layer],)
     else:

@@ -7,14 +7,14 @@ added below and to the right, so that PyTorch's symmetric padding would see othe
 
 import dataclasses
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed.models.conv import conv, kaiming_normal
+from jaxbed.models.conv import conv, depthwise_conv, kaiming_normal
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.values import Dtype, ShareBelowOne
@@ -30,6 +30,7 @@ EPSILON = 1e-3  # of BatchNorm
 class Config:
     dropout: ShareBelowOne = 0.2  # before the last linear layer
     dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
+    offers: ClassVar[frozenset[str]] = frozenset()
 
     def make(self, classes: int) -> nn.Module:
         return EfficientNetLite0(self.dropout, self.dtype, classes)
@@ -95,20 +96,6 @@ def same_padding(side_px: int, kernel: int, stride: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def depthwise_conv(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """Every channel of x [N, H, W, C] with its own filter, kernel [k, k, 1, C], unpadded: a sum of shifted maps, which XLA makes one loop.
-
-    XLA's own is a grouped convolution, slow on CPUs and in arrays of seeds.
-    """
-    size = len(kernel)
-    height, width = ((side - size) // stride + 1 for side in x.shape[1:3])
-
-    def shifted(i: int, j: int) -> jax.Array:
-        return x[:, i : i + stride * (height - 1) + 1 : stride, j : j + stride * (width - 1) + 1 : stride] * kernel[i, j, 0]
-
-    return sum(shifted(i, j) for i in range(size) for j in range(size))
-
-
 def from_torch(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
     """(params, batch statistics), float32, of the names that PyTorch's EfficientNets have: _conv_stem, _blocks.<i>._expand_conv, ...
 
@@ -142,7 +129,7 @@ def _place(name: str, places: list[str]) -> tuple[str, tuple[str, ...]]:
     if block and int(block[1]) < len(places):
         first = STAGES[0][0] == 1 and block[1] == "0"  # which has no expansion; its norms are counted from 1 all the same
         inside = {"_bn0": "expand", "_bn1": "depthwise", "_bn2": "project"} | {f"_{n}_conv": n for n in ("expand", "depthwise", "project")}
-        path = (places[int(block[1])], inside.get(block[2], ""))
+        path: tuple[str, ...] = (places[int(block[1])], inside.get(block[2], ""))
         known = bool(path[1]) and not (first and path[1] == "expand")
     else:
         path, known = (OUTSIDE.get(layer, ""),), layer in OUTSIDE

@@ -1,16 +1,16 @@
 """What methods that work on features need: any network in two parts, the trunk that gives features and the head that reads them.
 
-Any Config will do that has `parts` and make(classes, first=, last=): resnet, mlp, simple_conv.
+Any Config will do that offers `capabilities.CUT`.
 """
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from jaxbed.method import PyTree, apply_net, init_net
+from jaxbed.models.capabilities import Cuttable
 
 SHORTEST = 1e-12  # of feature vectors that have a direction
 
@@ -28,16 +28,7 @@ def unit(features: jax.Array) -> jax.Array:
     return jnp.where(long, features * jax.lax.rsqrt(jnp.where(long, square, 1.0)), 0.0)
 
 
-def require(net: Any, reason: str) -> None:
-    """Raises ValueError, with the reason, unless net can be cut."""
-    if not hasattr(net, "parts"):
-        kinds = "a resnet.Config(), mlp.Config() or simple_conv.Config()"
-        raise ValueError(f"{reason} and cannot run on {type(net).__module__}: in the config file, give it {kinds}")
-    if net.parts < 2:
-        raise ValueError(f"{reason} and net.widths = () leaves only its head: take at least one hidden layer")
-
-
-def cut(net: Any, classes: int) -> dict[str, nn.Module]:
+def cut(net: Cuttable, classes: int) -> dict[str, nn.Module]:
     """{"trunk", "head"}: image -> features or maps, and those, or the features pooled of them -> logits [B, classes]."""
     last = net.parts - 1
     head = dataclasses.replace(net, dtype="float32").make(classes, first=last)  # or it would round what is pooled

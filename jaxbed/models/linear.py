@@ -19,7 +19,7 @@ class Linear(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         bound = x.shape[-1] ** -0.5
 
-        def uniform(key, shape):
+        def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
 
         kernel = self.param("kernel", uniform, (x.shape[-1], self.features))

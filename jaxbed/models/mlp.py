@@ -1,10 +1,12 @@
 """The multi-layer perceptron of the Colored MNIST experiments: flatten, then linear layers with ReLU between."""
 
 import dataclasses
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
 
+from jaxbed.models.capabilities import CUT
 from jaxbed.models.linear import Linear
 from jaxbed.values import Count, Dtype
 
@@ -15,6 +17,7 @@ class Config:
 
     widths: tuple[Count, ...] = (100, 100, 16)
     dtype: Dtype = "float32"  # of the hidden layers; parameters stay float32
+    offers: ClassVar[frozenset[str]] = frozenset({CUT})
 
     @property
     def parts(self) -> int:

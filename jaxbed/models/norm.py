@@ -42,8 +42,8 @@ class BatchNorm(nn.Module):
                     raise ValueError(f"net.norm_groups = {self.groups}: a batch of {len(x)} cannot be cut into so many equal groups")
                 wide = wide.reshape(self.groups, len(x) // self.groups, *x.shape[1:])
                 axes = tuple(range(1, x.ndim))
-            restyled = self.restyle is not None and pixels > 1  # a single pixel has no variance
-            if restyled:
+            if self.restyle is not None and pixels > 1:  # a single pixel has no variance
+                restyled = True
                 centre = wide.mean((1, 2), keepdims=True)
                 spread = jnp.maximum((wide * wide).mean((1, 2), keepdims=True) - centre * centre, 0.0)
                 factor, new_centre = self.restyle(centre, spread * (pixels / (pixels - 1)))

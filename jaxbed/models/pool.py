@@ -25,11 +25,12 @@ def _max_pool(sides: tuple[int, int], x: jax.Array) -> jax.Array:
 def _forward(sides: tuple[int, int], x: jax.Array) -> tuple[jax.Array, jax.Array]:
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-jnp.inf)
     down, right = (2 * ((side - 1) // 2) + 1 for side in sides)
-    best, place = None, jnp.int8(0)
-    for k, (i, j) in enumerate(WINDOW):
+    best = padded[:, :down:2, :right:2]
+    place = jnp.zeros(best.shape, jnp.int8)
+    for k, (i, j) in enumerate(WINDOW[1:], start=1):
         seen = padded[:, i : i + down : 2, j : j + right : 2]
-        place = jnp.where(seen > best, jnp.int8(k), place) if k else jnp.zeros(seen.shape, jnp.int8)
-        best = jnp.maximum(best, seen) if k else seen
+        place = jnp.where(seen > best, jnp.int8(k), place)
+        best = jnp.maximum(best, seen)
     return best, place
 
 

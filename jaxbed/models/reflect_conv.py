@@ -46,7 +46,7 @@ class Map(NamedTuple):
 
 def whole(x: jax.Array) -> Map:
     """Of a map [N, H, W, C]: one phase."""
-    return Map(x[:, :, :, None, None], x.shape[1:3])
+    return Map(x[:, :, :, None, None], (x.shape[1], x.shape[2]))
 
 
 def _reflected(places: np.ndarray, side: int) -> np.ndarray:
@@ -88,7 +88,7 @@ def convolve_doubled(weights: PyTree, x: Map) -> Map:
 
 def _over_blocks(weights: PyTree, x: Map) -> Map:
     """`convolve` over blocks of 2 x 2 pixels and their neighbours."""
-    image = conv.blocks(_padded(x, 2, tuple(2 + side % 2 for side in x.sides)))
+    image = conv.blocks(_padded(x, 2, (2 + x.sides[0] % 2, 2 + x.sides[1] % 2)))
     kernel = jnp.einsum("aiuk,bjvl,klcf->ijuvcabf", BLOCKS, BLOCKS, weights["kernel"], precision="highest")
     kernel = kernel.reshape(3, 3, -1, *kernel.shape[5:])
     more = -image.shape[3] % TENSOR_CORE

@@ -10,11 +10,12 @@ excepted (MixStyle, InfoDrop).
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import flax.linen as nn
 import jax
 
+from jaxbed.models.capabilities import AFTER, CONV, CUT, MAPS, NORM, STEM, After, FirstConv
 from jaxbed.models.conv import Conv
 from jaxbed.models.features import pooled
 from jaxbed.models.linear import Linear
@@ -37,13 +38,18 @@ class Config:
     dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
     norm_groups: Count = 1  # parts of a batch that BatchNorm normalises each by itself; several devices then wait less for each other
     parts: ClassVar[int] = PARTS
+    offers: ClassVar[frozenset[str]] = frozenset({CUT, MAPS, AFTER, NORM, CONV, STEM})
+
+    @property
+    def first_conv(self) -> FirstConv:
+        return FirstConv(*STEMS[self.stem], pooled=self.stem == "imagenet")
 
     def make(
         self,
         classes: int,
         conv: Callable = Conv,
         norm: Callable = BatchNorm,
-        after: Callable[[int], nn.Module | None] = lambda part: None,
+        after: After = lambda part: None,
         first: int = 0,
         last: int = PARTS,
     ) -> nn.Module:
@@ -55,12 +61,6 @@ class Config:
         return ResNet(self.depth, self.width, self.stem, self.dropout, self.dtype, classes, conv, norm, after, first, last)
 
 
-def require(net: Any, reason: str) -> None:
-    """Raises ValueError, with the reason, unless net is a Config of this module."""
-    if not isinstance(net, Config):
-        raise ValueError(f"{reason} and cannot run on {type(net).__module__}: in the config file, give it a resnet.Config()")
-
-
 class ResNet(nn.Module):
     depth: int
     width: int
@@ -70,7 +70,7 @@ class ResNet(nn.Module):
     classes: int
     conv: Callable
     norm: Callable
-    after: Callable
+    after: After
     first: int
     last: int
 

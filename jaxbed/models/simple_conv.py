@@ -4,10 +4,12 @@ kernel 7 is the main network, kernel 1 the one that sees single pixels and so is
 """
 
 import dataclasses
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
 
+from jaxbed.models.capabilities import CUT, MAPS
 from jaxbed.models.conv import Conv
 from jaxbed.models.features import pooled
 from jaxbed.models.linear import Linear
@@ -21,6 +23,7 @@ class Config:
     widths: tuple[Count, ...] = (16, 32, 64, 128)
     stride: Count = 1  # of the first block: with 2 and kernel 1 it sees every second row and column
     dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
+    offers: ClassVar[frozenset[str]] = frozenset({CUT, MAPS})
 
     @property
     def parts(self) -> int:

@@ -106,7 +106,7 @@ def restyle(x: jax.Array, change: Callable[[jax.Array, jax.Array], tuple[jax.Arr
 
 
 class Restyle(nn.Module):
-    """`restyle` in training as a layer between parts, for `resnet.Config.make(after=...)`."""
+    """`restyle` in training as a layer between parts, for make(after=...) of a network."""
 
     change: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
     detach: bool = False
@@ -128,7 +128,8 @@ class PermutedAdaIN(nn.Module):
             self.variable("swaps", "draw", lambda: (jnp.arange(mean.shape[0]), jnp.array(False)))
         if not self.has_variable("swaps", "draw"):
             return jnp.ones_like(mean), mean
-        order, swap = self.get_variable("swaps", "draw")
+        draw: tuple[jax.Array, jax.Array] = self.get_variable("swaps", "draw")
+        order, swap = draw
         factor, new_mean = swapped(mean, var, order)
         return jnp.where(swap, factor, 1.0), jnp.where(swap, new_mean, mean)
 
@@ -144,9 +145,9 @@ def draw_swaps(net: nn.Module, p: float, image: jax.Array, key: jax.Array) -> Py
         return {}
     order_key, coin_key = jax.random.split(key)
     orders = jax.vmap(lambda k: jax.random.permutation(k, image.shape[0]))(jax.random.split(order_key, len(pairs)))
-    return structure.unflatten(zip(orders, jax.random.bernoulli(coin_key, p, (len(pairs),)), strict=True))
+    return jax.tree.unflatten(structure, zip(orders, jax.random.bernoulli(coin_key, p, (len(pairs),)), strict=True))
 
 
 def permuted_norm(name: str) -> nn.Module:
-    """A BatchNorm that is preceded by PermutedAdaIN, but for those of shortcuts: for `resnet.Config.make(norm=...)`."""
+    """A BatchNorm that is preceded by PermutedAdaIN, but for those of shortcuts: for make(norm=...) of a network."""
     return BatchNorm(None if name.startswith("shortcut") else PermutedAdaIN(), name=name)

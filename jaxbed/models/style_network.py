@@ -140,7 +140,7 @@ def decoder_from_torch(state: dict[str, np.ndarray], stages: int = 4) -> PyTree:
 
 def _from_torch(state: dict[str, np.ndarray], place: int) -> PyTree:
     for name, axes in (("weight", 4), ("bias", 1)):
-        if np.ndim(state.get(f"{place}.{name}")) != axes:
+        if np.ndim(state.get(f"{place}.{name}", np.float32(0))) != axes:
             raise ValueError(f"the file has no {place}.{name} of {axes} axes: it is not the style network's, or of another depth")
     kernel, bias = (np.asarray(state[f"{place}.{name}"], np.float32) for name in ("weight", "bias"))
     return {"kernel": np.ascontiguousarray(kernel.transpose(2, 3, 1, 0)), "bias": bias}

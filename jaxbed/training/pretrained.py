@@ -2,25 +2,43 @@
 
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import traverse_util
 
 from jaxbed import config
-from jaxbed.models import convert, efficientnet, torch_files
+from jaxbed.models import convert, convnext, efficientnet, torch_files
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run, snapshot
 
 PyTree = Any
+BODY = ("stem", "stage", "top")  # how names of layers begin that a file must have; others belong to heads, or are a method's own
+
+
+class Family(NamedTuple):
+    """Networks whose weights can be read, told by the name of an array in their files."""
+
+    mark: str
+    from_torch: Callable[[dict[str, np.ndarray]], tuple[PyTree, PyTree]]
+    config: str
+
+
+RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()")
+FAMILIES = (
+    Family("_conv_stem.weight", efficientnet.from_torch, "efficientnet.Config()"),
+    Family("stem.0.weight", convnext.from_torch, "convnext.Config()"),
+    RESNETS,
+)
 
 
 def load(source: str, program: Program, run: Run, say: Callable[[str], None], members: np.ndarray | None = None) -> Run:
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
-    weights of a torchvision or timm ResNet or an EfficientNet-Lite0, for all seeds. Networks that are not there are newly initialised.
+    weights of a torchvision or timm ResNet, a timm ConvNeXt or an EfficientNet-Lite0, for all seeds. Networks that are not there are newly
+    initialised.
     members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
@@ -63,33 +81,35 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
     if not path.is_file():
         raise FileNotFoundError(f"init_from = {path}: there is no such file")
     state = torch_files.read(path)
+    family = next((family for family in FAMILIES if family.mark in state), RESNETS)
     try:
-        params, stats = (efficientnet if "_conv_stem.weight" in state else convert).from_torch(state)
+        params, stats = family.from_torch(state)
     except ValueError as error:
-        raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, named as torchvision's") from None
+        names = "named as torchvision and timm name ResNets, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
+        raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, {names}") from None
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
         flat, used = traverse_util.flatten_dict(given), set()
         filled = {}
-        for place, leaf in traverse_util.flatten_dict(nets).items():
-            name = place[1:]  # without the network's
+        for path_of_leaf, leaf in traverse_util.flatten_dict(nets).items():
+            name = path_of_leaf[1:]  # without the network's
             found = flat.get(name)
             if found is not None and found.shape == leaf.shape[1:]:
                 used.add(name)
                 leaf = program.seeds.place(np.broadcast_to(found, leaf.shape), "seed")
-            elif name[0] == "head" or not name[0].startswith(("stem", "stage", "top")):  # other classes; a method's own
-                fresh.add("/".join(place))
+            elif not name[0].startswith(BODY):
+                fresh.add("/".join(path_of_leaf))
             else:
                 has = "lacks it" if found is None else f"has {list(found.shape)}"
                 raise ValueError(f"init_from = {path}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
-            filled[place] = leaf
-        if unknown := {"/".join(name) for name in set(flat) - used if name[0] != "head"}:
+            filled[path_of_leaf] = leaf
+        if unknown := {"/".join(name) for name in set(flat) - used if name[0].startswith(BODY)}:
             raise ValueError(f"init_from = {path}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: another net?")
         return traverse_util.unflatten_dict(filled)
 
     filled = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
     if len(fresh) == len(jax.tree.leaves((filled.params, filled.stats))):
-        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a resnet.Config()")
+        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a {family.config}")
     say(f"starting from {path}" + (f"; newly initialised: {', '.join(sorted(fresh))}" if fresh else ""))
     return run.replace(state=filled)

@@ -13,7 +13,7 @@ KINDS = {"aligned": lambda classes: 2 * classes, "cells": lambda classes: classe
 
 def reads_bias(kind: Kind) -> bool | str:
     """What a method with groups of this kind reads of the bias, see `jaxbed.method`."""
-    return {"aligned": "agreement", "classes": False}.get(kind, True)
+    return "agreement" if kind == "aligned" else kind != "classes"
 
 
 @dataclasses.dataclass(frozen=True)
