@@ -80,11 +80,11 @@ def shrink(image: jax.Array, power: int) -> jax.Array:
     """Sides divided by √2 to that power, rounded; of the nearest pixels as PyTorch's `interpolate` takes them, in its float32."""
     if not power:
         return image
-    places = []
+    rows_and_columns = []
     for side in image.shape[1:3]:
         wanted = int(side / 2 ** (power / 2) + 0.5)
-        places.append((np.arange(wanted, dtype=np.float32) * (np.float32(side) / np.float32(wanted))).astype(np.int32))
-    return image[:, places[0]][:, :, places[1]]
+        rows_and_columns.append((np.arange(wanted, dtype=np.float32) * (np.float32(side) / np.float32(wanted))).astype(np.int32))
+    return image[:, rows_and_columns[0]][:, :, rows_and_columns[1]]
 
 
 def half_ends(info: Info, optim: Optim) -> np.ndarray:
@@ -120,15 +120,15 @@ def _largest(size: int, batched: list[bool], step: jax.Array) -> tuple[jax.Array
 def norms(params: PyTree) -> PyTree:
     """Scales and biases of all BatchNorms, those of shortcuts included."""
     flat = traverse_util.flatten_dict(params)
-    found = {path: leaf for path, leaf in flat.items() if any("norm" in name for name in path[-2:-1])}
-    if not found:
+    layers = {path: leaf for path, leaf in flat.items() if any("norm" in name for name in path[-2:-1])}
+    if not layers:
         raise ValueError(f"Debiased doubles the normalization layers, {NORMS_BY_NAME}: take another network")
-    return traverse_util.unflatten_dict(found)
+    return traverse_util.unflatten_dict(layers)
 
 
-def with_norms(params: PyTree, own: PyTree) -> PyTree:
+def with_norms(params: PyTree, replaced: PyTree) -> PyTree:
     """params with the BatchNorms `own`."""
-    return traverse_util.unflatten_dict(traverse_util.flatten_dict(params) | traverse_util.flatten_dict(own))
+    return traverse_util.unflatten_dict(traverse_util.flatten_dict(params) | traverse_util.flatten_dict(replaced))
 
 
 def _make(config: Config, info: Info, net: Network, optim: Optim) -> Method:
@@ -152,8 +152,8 @@ def _make(config: Config, info: Info, net: Network, optim: Optim) -> Method:
             """((loss, (batch statistics, accuracy)), gradient) of the clean (net) or the stylised (aux) images."""
 
             def loss(params: PyTree) -> tuple[jax.Array, tuple[PyTree, jax.Array]]:
-                own = with_norms(params["net"], params["aux"]) if name == "aux" else params["net"]
-                logits, stats = apply_net(network, own, state.stats[name], image, True, {"dropout": dropout_key})
+                parameters = with_norms(params["net"], params["aux"]) if name == "aux" else params["net"]
+                logits, stats = apply_net(network, parameters, state.stats[name], image, True, {"dropout": dropout_key})
                 value = mixed_cross_entropy(logits, label, label[order], weight).mean()
                 return value / 2, (stats, losses.accuracy(logits, label))
 
@@ -167,8 +167,8 @@ def _make(config: Config, info: Info, net: Network, optim: Optim) -> Method:
 
         # differentiated inside the branches: a branch that is differentiated would keep the activations of all
         branches = [lambda power=power: stylised(power) for power in GRIDS[grid]]
-        place = power_at(of_all_seeds(state.step), grid, ends) - GRIDS[grid][0]
-        (aux_loss, (aux_stats, aux_accuracy)), aux_grads = lax.switch(place, branches) if len(branches) > 1 else branches[0]()
+        branch = power_at(of_all_seeds(state.step), grid, ends) - GRIDS[grid][0]
+        (aux_loss, (aux_stats, aux_accuracy)), aux_grads = lax.switch(branch, branches) if len(branches) > 1 else branches[0]()
         (loss, (stats, accuracy)), grads = half("net", batch["image"], 0 * texture if paper else texture / 2, clean_key)
         grads = jax.tree.map(jnp.add, grads, aux_grads)
         updates, opt = transform(state.hparams).update(grads, state.opt, state.params)

@@ -68,8 +68,8 @@ class Retrained(nn.Module):
     classes: int
 
     @nn.compact
-    def __call__(self, found: jax.Array, train: bool) -> jax.Array:
-        return Linear(self.classes, name="linear")(BatchNorm(name="standard")(found, train))
+    def __call__(self, vectors: jax.Array, train: bool) -> jax.Array:
+        return Linear(self.classes, name="linear")(BatchNorm(name="standard")(vectors, train))
 
 
 def _make(config: Config, groups: Groups, info: Info, net: Cuttable, optim: Optim) -> Method:
@@ -82,8 +82,8 @@ def _make(config: Config, groups: Groups, info: Info, net: Cuttable, optim: Opti
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
         params, stats = init_net(whole, key, batch["image"])
         params, stats = {"net": params}, {"net": stats}
-        own = init_net(head, jax.random.fold_in(key, 1), found(params, stats, batch["image"]))
-        return {**params, "retrained": own[0]}, {**stats, "retrained": own[1]}
+        of_head = init_net(head, jax.random.fold_in(key, 1), found(params, stats, batch["image"]))
+        return {**params, "retrained": of_head[0]}, {**stats, "retrained": of_head[1]}
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         if len(batch["label"]) < 2:

@@ -58,25 +58,25 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim, loss_biased: 
 
     def init_nets(key: jax.Array, batch: Batch) -> tuple[PyTree, PyTree]:
         params, stats = {}, {}
-        for name, own in zip(ENCODERS, jax.random.split(key), strict=True):
-            params[name], stats[name] = init_net(encoder, own, batch["image"])
+        for name, network_key in zip(ENCODERS, jax.random.split(key), strict=True):
+            params[name], stats[name] = init_net(encoder, network_key, batch["image"])
         z, _ = encode(params, stats, batch["image"], False)
         both = jnp.concatenate([z["intrinsic"], z["bias"]], -1)
         keys = jax.random.split(jax.random.fold_in(key, 1))
-        heads = {f"{name}_head": head.init(own, both)["params"] for name, own in zip(ENCODERS, keys, strict=True)}
+        heads = {f"{name}_head": head.init(network_key, both)["params"] for name, network_key in zip(ENCODERS, keys, strict=True)}
         return {**params, **heads}, stats
 
     def encode(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         z, new = {}, {}
-        for place, name in enumerate(ENCODERS):
-            rngs = {"dropout": jax.random.fold_in(key, place)} if key is not None else None
+        for number, name in enumerate(ENCODERS):
+            rngs = {"dropout": jax.random.fold_in(key, number)} if key is not None else None
             maps, new[name] = apply_net(encoder, params[name], stats[name], image, train, rngs)
             z[name] = features.pooled(maps)
         return z, new
 
     def logits(params: PyTree, name: str, intrinsic: jax.Array, bias: jax.Array) -> jax.Array:
-        found: Any = head.apply({"params": params[f"{name}_head"]}, jnp.concatenate([intrinsic, bias], -1))
-        return found
+        output: Any = head.apply({"params": params[f"{name}_head"]}, jnp.concatenate([intrinsic, bias], -1))
+        return output
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         order_key, dropout_key = jax.random.split(key)

@@ -78,22 +78,22 @@ def matched(x: jax.Array, order: jax.Array) -> jax.Array:
 
 
 def _matched(x: jax.Array, order: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    value, place = lax.sort((x, lax.broadcasted_iota(jnp.int32, x.shape, 1)), dimension=1, num_keys=1, is_stable=True)
-    return _at(place, value[order]), (place, order)
+    value, position = lax.sort((x, lax.broadcasted_iota(jnp.int32, x.shape, 1)), dimension=1, num_keys=1, is_stable=True)
+    return _at(position, value[order]), (position, order)
 
 
 def _transposed(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, None]:
-    place, order = saved
-    return _at(place, jnp.take_along_axis(gradient, place, 1)[jnp.argsort(order)]), None
+    position, order = saved
+    return _at(position, jnp.take_along_axis(gradient, position, 1)[jnp.argsort(order)]), None
 
 
-def _at(place: jax.Array, value: jax.Array) -> jax.Array:
+def _at(position: jax.Array, value: jax.Array) -> jax.Array:
     """The pixels value [N, k, C] at their places."""
 
-    def one(place: jax.Array, value: jax.Array) -> jax.Array:
-        return jnp.zeros_like(value).at[place].set(value, unique_indices=True)
+    def one(position: jax.Array, value: jax.Array) -> jax.Array:
+        return jnp.zeros_like(value).at[position].set(value, unique_indices=True)
 
-    return jax.vmap(jax.vmap(one, (1, 1), 1))(place, value)
+    return jax.vmap(jax.vmap(one, (1, 1), 1))(position, value)
 
 
 matched.defvjp(_matched, _transposed)

@@ -66,9 +66,9 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
         """((directions, logits), new batch statistics)."""
         rngs = None if key is None else {"dropout": key}
         maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
-        found = features.pooled(maps)
-        direction = features.unit(found)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], direction if published else found, train, rngs)
+        vectors = features.pooled(maps)
+        direction = features.unit(vectors)
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], direction if published else vectors, train, rngs)
         return (direction, logits), {"trunk": of_trunk, "head": of_head}
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:

@@ -76,13 +76,13 @@ def histogram(level: jax.Array, levels: int) -> jax.Array:
     """How many pixels of each image have each (difference, level): [B, 2·levels - 1, levels], all that h_G knows of it."""
     images, cells = len(level), (2 * levels - 1) * levels
     cell = (shift_difference(level) + levels - 1) * levels + level
-    place = cell.reshape(images, -1) + cells * jnp.arange(images)[:, None]
-    return jnp.zeros(images * cells).at[place.ravel()].add(1.0).reshape(images, 2 * levels - 1, levels)
+    bins = cell.reshape(images, -1) + cells * jnp.arange(images)[:, None]
+    return jnp.zeros(images * cells).at[bins.ravel()].add(1.0).reshape(images, 2 * levels - 1, levels)
 
 
-def scaled(found: jax.Array) -> jax.Array:
+def scaled(vectors: jax.Array) -> jax.Array:
     """Features [B, F], each image's at a root mean square of 1."""
-    return features.unit(found) * found.shape[-1] ** 0.5
+    return features.unit(vectors) * vectors.shape[-1] ** 0.5
 
 
 def project(f_all: jax.Array, f_superficial: jax.Array, ridge: float = RIDGE) -> jax.Array:
@@ -137,8 +137,8 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
         """(F_P, new batch statistics)."""
         rngs = None if key is None else {"dropout": key}
         maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
-        found = scaled(features.pooled(maps))
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, rngs)
+        vectors = scaled(features.pooled(maps))
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], vectors, train, rngs)
         return logits, {"trunk": of_trunk, "head": of_head}
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
@@ -148,8 +148,8 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             cure = f"take a larger one, or fewer method.units than {config.units}"
             raise ValueError(f"batch_size = {len(label)}: HEX projects {taken} directions out of a batch, which leaves nothing: {cure}")
         logits, stats = forward(params, state.stats, image, True, key)
-        own, _ = apply_net(superficial, params["superficial"], {}, count(image), True)
-        value = losses.cross_entropy(project(logits + own, own + params["head"]["head"]["bias"]), label).mean()
+        of_superficial, _ = apply_net(superficial, params["superficial"], {}, count(image), True)
+        value = losses.cross_entropy(project(logits + of_superficial, of_superficial + params["head"]["head"]["bias"]), label).mean()
         return value, (stats, state.memory, {"loss": value, "accuracy": losses.accuracy(logits, label)})
 
     def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:

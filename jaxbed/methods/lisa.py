@@ -49,8 +49,8 @@ def partners(key: jax.Array, label: jax.Array, bias: jax.Array, within_label: ja
     """
     same_label, same_bias = label[:, None] == label, bias[:, None] == bias
     fits = (same_label == within_label) & (same_label != same_bias) & (bias[:, None] >= 0) & (bias >= 0)
-    place, start = jax.random.uniform(key, (2, len(label)))
-    distance = jnp.where(fits, (place - start[:, None]) % 1, jnp.inf)
+    position, start = jax.random.uniform(key, (2, len(label)))
+    distance = jnp.where(fits, (position - start[:, None]) % 1, jnp.inf)
     return distance.argmin(1), fits.any(1)
 
 
@@ -59,17 +59,17 @@ def _make(config: Config, info: Info, network: nn.Module, optim: Optim) -> Metho
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         coin_key, partner_key, weight_key, dropout_key, noise_key = jax.random.split(key, 5)
-        image, own = batch["image"], batch["label"]
-        pairs.check_size(len(own))
-        partner, found = partners(partner_key, own, batch["bias"], jax.random.bernoulli(coin_key, config.p_sel))
-        weight = jnp.where(found, pairs.weights(weight_key, config.alpha, found.shape), 1.0)
-        other, of_image = own[partner], weight[:, None, None, None]
+        image, label = batch["image"], batch["label"]
+        pairs.check_size(len(label))
+        partner, paired = partners(partner_key, label, batch["bias"], jax.random.bernoulli(coin_key, config.p_sel))
+        weight = jnp.where(paired, pairs.weights(weight_key, config.alpha, paired.shape), 1.0)
+        other, of_image = label[partner], weight[:, None, None, None]
         image = (of_image * image + (1 - of_image) * image[partner]).astype(image.dtype)
         rngs = {"dropout": dropout_key, "noise": noise_key}
         logits, stats = apply_net(network, params["net"], state.stats["net"], image, True, rngs)
-        value = (weight * losses.cross_entropy(logits, own) + (1 - weight) * losses.cross_entropy(logits, other)).mean()
+        value = (weight * losses.cross_entropy(logits, label) + (1 - weight) * losses.cross_entropy(logits, other)).mean()
         answer = logits.argmax(-1)
-        accuracy = (weight * (answer == own) + (1 - weight) * (answer == other)).mean()
-        return value, ({"net": stats}, state.memory, {"loss": value, "accuracy": accuracy, "mixed": found.mean()})
+        accuracy = (weight * (answer == label) + (1 - weight) * (answer == other)).mean()
+        return value, ({"net": stats}, state.memory, {"loss": value, "accuracy": accuracy, "mixed": paired.mean()})
 
     return from_loss(init_nets, loss, optim.transform(info), optim.hparams(), predict)

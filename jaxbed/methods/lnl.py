@@ -72,10 +72,10 @@ class BiasPredictor(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, F] or [B, F] -> [B, classes]
-        found = features.pooled(x)
+        vectors = features.pooled(x)
         if x.ndim == 2:
-            found = nn.relu(Linear(found.shape[-1], name="hidden")(found))
-        return Linear(self.classes, name="out")(found)
+            vectors = nn.relu(Linear(vectors.shape[-1], name="hidden")(vectors))
+        return Linear(self.classes, name="out")(vectors)
 
 
 def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
@@ -109,8 +109,8 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             logits, of_upper = apply_net(parts["upper"], params["upper"], state.stats["upper"], x, True, {"dropout": key})
             undecided = negative_entropy(apply_net(predictor, state.params["bias"], {}, x, True)[0]).mean()
             value = losses.cross_entropy(logits, label).mean()
-            found = {"loss": value, "loss/entropy": undecided, "accuracy": losses.accuracy(logits, label)}
-            return value + hparams["entropy"] * undecided, of_upper, found
+            metrics = {"loss": value, "loss/entropy": undecided, "accuracy": losses.accuracy(logits, label)}
+            return value + hparams["entropy"] * undecided, of_upper, metrics
 
         def recognize(params: PyTree, x: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
             """L_b, whose gradient is turned round on its way to f."""
@@ -121,16 +121,16 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
 
         def first(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
             x, of_lower = lower(params, state.stats, 1)
-            value, of_upper, found = classify(params, x)
+            value, of_upper, metrics = classify(params, x)
             if not published:
                 of_bias, more = recognize(params, x)
-                value, found = value + of_bias, {**found, **more}
-            return value, ({"lower": of_lower, "upper": of_upper}, found)
+                value, metrics = value + of_bias, {**metrics, **more}
+            return value, ({"lower": of_lower, "upper": of_upper}, metrics)
 
         def second(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
             x, of_lower = lower(params, stats, 2)
-            value, found = recognize(params, x)
-            return value, (of_lower, found)
+            value, metrics = recognize(params, x)
+            return value, (of_lower, metrics)
 
         def descend(grads: PyTree, state: State) -> State:
             params, opt = {**state.params}, {**state.opt}

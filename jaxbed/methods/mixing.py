@@ -92,10 +92,10 @@ def _make(mix: Callable[[jax.Array, jax.Array], Mixed], info: Info, net: Network
         dropout_key, mix_key = jax.random.split(key)
         image, order, weight = mix(mix_key, batch["image"])
         logits, stats = apply_net(network, params["net"], state.stats["net"], image, True, {"dropout": dropout_key})
-        own, other = batch["label"], batch["label"][order]
+        label, other = batch["label"], batch["label"][order]
 
         def of_both(score: Callable) -> jax.Array:
-            return weight * score(logits, own).mean() + (1 - weight) * score(logits, other).mean()
+            return weight * score(logits, label).mean() + (1 - weight) * score(logits, other).mean()
 
         value = of_both(losses.cross_entropy)
         return value, ({"net": stats}, state.memory, {"loss": value, "accuracy": of_both(losses.accuracy)})

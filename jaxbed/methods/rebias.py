@@ -48,8 +48,8 @@ class BiasedNet:
         """g beside `net`: image -> (features [B, F], logits [B, classes]). Of the same kind as `net`, it has the strides of `net`."""
         dtype = self.dtype or net.dtype
         if offers(net, CONV):
-            own = dataclasses.replace(cast(Convolved, net), dtype=dtype)
-            return Biased(own.make(classes, conv=pointwise, last=own.parts - 1), features.cut(own, classes)["head"])
+            same_kind = dataclasses.replace(cast(Convolved, net), dtype=dtype)
+            return Biased(same_kind.make(classes, conv=pointwise, last=same_kind.parts - 1), features.cut(same_kind, classes)["head"])
         parts = features.cut(simple_conv.Config(kernel=1, stride=self.stride, dtype=dtype), classes)
         return Biased(parts["trunk"], parts["head"])
 
@@ -100,8 +100,8 @@ class Biased(nn.Module):
     head: nn.Module
 
     def __call__(self, image: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
-        found = features.pooled(self.trunk(image, train))
-        return found, self.head(found, train)
+        vectors = features.pooled(self.trunk(image, train))
+        return vectors, self.head(vectors, train)
 
 
 def pointwise(width: int, size: int, stride: int, name: str) -> nn.Module:
@@ -120,9 +120,9 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     def init(key: jax.Array, batch: Batch) -> State:
         params, stats = features.init_parts(parts, key, batch["image"])
         params["biased"], stats["biased"] = init_net(biased, jax.random.fold_in(key, 1), batch["image"])
-        own = {"weight": config.weight, "weight_biased": config.weight_biased, "sigma": config.sigma}
-        hparams = scalars({**optim.hparams(), **own})
-        opt = {name: transform(hparams).init(own) for name, own in owned(params).items()}
+        parameters = {"weight": config.weight, "weight_biased": config.weight_biased, "sigma": config.sigma}
+        hparams = scalars({**optim.hparams(), **parameters})
+        opt = {name: transform(hparams).init(parameters) for name, parameters in owned(params).items()}
         return State(jnp.zeros((), jnp.int32), params, stats, opt, {}, hparams)
 
     def forward(
@@ -131,9 +131,9 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
         """((features, logits), new batch statistics) of f."""
         rngs = None if key is None else {"dropout": key}
         maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
-        found = features.pooled(maps)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, rngs)
-        return (found, logits), {"trunk": of_trunk, "head": of_head}
+        vectors = features.pooled(maps)
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], vectors, train, rngs)
+        return (vectors, logits), {"trunk": of_trunk, "head": of_head}
 
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
         image, label, hparams = batch["image"], batch["label"], state.hparams
@@ -144,28 +144,31 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             updates, opt = transform(hparams).update(gradient, state.opt[name], before[name])
             return optax.apply_updates(before[name], updates), opt
 
-        def run_biased(own: PyTree, stats: PyTree) -> tuple[Any, PyTree]:
-            return apply_net(biased, own, stats, image, True, {"dropout": jax.random.fold_in(key, 1)})
+        def run_biased(parameters: PyTree, stats: PyTree) -> tuple[Any, PyTree]:
+            return apply_net(biased, parameters, stats, image, True, {"dropout": jax.random.fold_in(key, 1)})
 
-        def similarity(found: jax.Array) -> jax.Array:
-            return kernel(found, hparams["sigma"], median)
+        def similarity(vectors: jax.Array) -> jax.Array:
+            return kernel(vectors, hparams["sigma"], median)
 
-        def loss_biased(own: PyTree) -> tuple[jax.Array, tuple[PyTree, jax.Array, jax.Array]]:
-            (found, logits), stats = run_biased(own, state.stats["biased"])
+        def loss_biased(parameters: PyTree) -> tuple[jax.Array, tuple[PyTree, jax.Array, jax.Array]]:
+            (vectors, logits), stats = run_biased(parameters, state.stats["biased"])
             value = losses.cross_entropy(logits, label).mean()
-            return value - hparams["weight_biased"] * hsic(similarity(found), of_net), (stats, value, losses.accuracy(logits, label))
+            return value - hparams["weight_biased"] * hsic(similarity(vectors), of_net), (stats, value, losses.accuracy(logits, label))
 
-        def loss(found: jax.Array, logits: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-            value, dependence = losses.cross_entropy(logits, label).mean(), hsic(similarity(found), of_biased)
+        def loss(vectors: jax.Array, logits: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            value, dependence = losses.cross_entropy(logits, label).mean(), hsic(similarity(vectors), of_biased)
             return value + hparams["weight"] * dependence, (value, dependence)
 
-        (found, logits), pull, stats = jax.vjp(lambda own: forward(own, state.stats, image, True, key), before["net"], has_aux=True)
-        of_net = similarity(found)
+        def run(parameters: PyTree) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
+            return forward(parameters, state.stats, image, True, key)
+
+        (vectors, logits), pull, stats = jax.vjp(run, before["net"], has_aux=True)
+        of_net = similarity(vectors)
         gradient, (moved, value_biased, accuracy_biased) = jax.grad(loss_biased, has_aux=True)(before["biased"])
         params_biased, opt_biased = descend("biased", gradient)
         (found_biased, _), moved = run_biased(params_biased, moved)
         of_biased = similarity(found_biased)
-        at, (value, dependence) = jax.grad(loss, (0, 1), has_aux=True)(found, logits)
+        at, (value, dependence) = jax.grad(loss, (0, 1), has_aux=True)(vectors, logits)
         params, opt = descend("net", pull(at)[0])
         metrics = {
             "loss": value,

@@ -57,10 +57,10 @@ class Config:
 
 def above_quantile(x: jax.Array, share: float) -> jax.Array:
     """Which of x [..., n] are not below the quantile 1 - share, interpolated as NumPy does."""
-    place = (x.shape[-1] - 1) * (1 - share)
-    low, high = math.floor(place), math.ceil(place)
+    rank = (x.shape[-1] - 1) * (1 - share)
+    low, high = math.floor(rank), math.ceil(rank)
     ordered = jnp.sort(x, -1)
-    quantile = ordered[..., low] + (place - low) * (ordered[..., high] - ordered[..., low])
+    quantile = ordered[..., low] + (rank - low) * (ordered[..., high] - ordered[..., low])
     return x >= quantile[..., None]
 
 

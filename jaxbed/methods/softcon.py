@@ -122,8 +122,8 @@ def drawing_weights(biased_direction: np.ndarray, label: np.ndarray, ratio: floa
         return np.ones(len(label))
     unlike = np.empty(len(label))
     for y in np.unique(label):
-        own = biased_direction[label == y]
-        unlike[label == y] = np.maximum(1 - own @ own.mean(0), NOISE)
+        of_class = biased_direction[label == y]
+        unlike[label == y] = np.maximum(1 - of_class @ of_class.mean(0), NOISE)
     return np.minimum(unlike, ratio * unlike.min())
 
 
@@ -141,15 +141,15 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
         """((features, logits), new batch statistics)."""
         rngs = None if key is None else {"dropout": key}
         maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
-        found = features.pooled(maps)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], found, train, rngs)
-        return (found, logits), {"trunk": of_trunk, "head": of_head}
+        vectors = features.pooled(maps)
+        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], vectors, train, rngs)
+        return (vectors, logits), {"trunk": of_trunk, "head": of_head}
 
     def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
         label = batch["label"]
-        (found, logits), stats = forward(params, state.stats, batch["image"], True, key)
+        (vectors, logits), stats = forward(params, state.stats, batch["image"], True, key)
         value = losses.cross_entropy(logits[:-count], label[:-count]).mean()
-        direction, biased = features.unit(found[-count:]), batch["biased_direction"][-count:]
+        direction, biased = features.unit(vectors[-count:]), batch["biased_direction"][-count:]
         contrasted = contrast(direction, biased, label[-count:], state.hparams["tau"]).mean()
         metrics = {"loss": value, "loss/contrast": contrasted, "accuracy": losses.accuracy(logits[:-count], label[:-count])}
         return state.hparams["weight"] * value + contrasted, (stats, state.memory, metrics)

@@ -122,7 +122,7 @@ def require_stages(net: Cuttable | Hooked, field: str, *numbers: int) -> None:
 def _offering(*needed: str) -> str:
     """The networks of this package that offer all of these, those that offer most first."""
     package = importlib.import_module(__name__.rpartition(".")[0])
-    modules = [importlib.import_module(f"{package.__name__}.{found.name}") for found in pkgutil.iter_modules(package.__path__)]
+    modules = [importlib.import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
     fit = [module for module in modules if hasattr(module, "Config") and offers(module.Config, *needed)]
     fit.sort(key=lambda module: (-len(module.Config.offers), module.__name__))
     *others, last = [f"{module.__name__.rpartition('.')[2]}.Config()" for module in fit]

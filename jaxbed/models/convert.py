@@ -44,12 +44,12 @@ def to_torch(params: PyTree, stats: PyTree) -> dict[str, np.ndarray]:
 
 def check(params: PyTree, expected: PyTree) -> None:
     """Raises ValueError, naming the layer, where converted parameters are not those of the network that will use them."""
-    found, wanted = dict(_leaves(params)), dict(_leaves(expected))
-    for path in sorted(set(found) | set(wanted)):
-        if path not in found or path not in wanted:
+    given, wanted = dict(_leaves(params)), dict(_leaves(expected))
+    for path in sorted(set(given) | set(wanted)):
+        if path not in given or path not in wanted:
             raise ValueError(f"weights: {'/'.join(path)} is {'missing' if path in wanted else 'unknown'}: another depth or stem?")
-        if found[path].shape != wanted[path].shape:
-            shapes = f"{list(found[path].shape)}, and the network has {list(wanted[path].shape)}"
+        if given[path].shape != wanted[path].shape:
+            shapes = f"{list(given[path].shape)}, and the network has {list(wanted[path].shape)}"
             raise ValueError(f"weights: {'/'.join(path)} is {shapes}: another width or number of classes?")
 
 

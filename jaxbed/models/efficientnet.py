@@ -101,12 +101,12 @@ def from_torch(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
 
     Raises ValueError for a name that this network does not have.
     """
-    places = [f"stage{stage}_block{i}" for stage, (_, _, blocks, _, _) in enumerate(STAGES, start=1) for i in range(blocks)]
+    names_of_blocks = [f"stage{stage}_block{i}" for stage, (_, _, blocks, _, _) in enumerate(STAGES, start=1) for i in range(blocks)]
     trees: dict[str, PyTree] = {"params": {}, "stats": {}}
     for name, array in state.items():
         if name.endswith("num_batches_tracked"):
             continue
-        kind, path = _place(name, places)
+        kind, path = _place(name, names_of_blocks)
         *layers, leaf = path
         tree = trees[kind]
         for layer in layers:
@@ -120,16 +120,16 @@ NORM = {"weight": ("params", "scale"), "bias": ("params", "bias"), "running_mean
 OUTSIDE = {"_conv_stem": "stem", "_bn0": "stem", "_conv_head": "top", "_bn1": "top"}
 
 
-def _place(name: str, places: list[str]) -> tuple[str, tuple[str, ...]]:
+def _place(name: str, blocks: list[str]) -> tuple[str, tuple[str, ...]]:
     """(params or stats, layers and leaf)."""
     layer, _, leaf = name.rpartition(".")
     block = re.fullmatch(r"_blocks\.(\d+)\.(_\w+)", layer)
     if layer == "_fc" and leaf in ("weight", "bias"):
         return "params", ("head", "kernel" if leaf == "weight" else "bias")
-    if block and int(block[1]) < len(places):
+    if block and int(block[1]) < len(blocks):
         first = STAGES[0][0] == 1 and block[1] == "0"  # which has no expansion; its norms are counted from 1 all the same
         inside = {"_bn0": "expand", "_bn1": "depthwise", "_bn2": "project"} | {f"_{n}_conv": n for n in ("expand", "depthwise", "project")}
-        path: tuple[str, ...] = (places[int(block[1])], inside.get(block[2], ""))
+        path: tuple[str, ...] = (blocks[int(block[1])], inside.get(block[2], ""))
         known = bool(path[1]) and not (first and path[1] == "expand")
     else:
         path, known = (OUTSIDE.get(layer, ""),), layer in OUTSIDE

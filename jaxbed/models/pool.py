@@ -26,25 +26,25 @@ def _forward(sides: tuple[int, int], x: jax.Array) -> tuple[jax.Array, jax.Array
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-jnp.inf)
     down, right = (2 * ((side - 1) // 2) + 1 for side in sides)
     best = padded[:, :down:2, :right:2]
-    place = jnp.zeros(best.shape, jnp.int8)
+    position = jnp.zeros(best.shape, jnp.int8)
     for k, (i, j) in enumerate(WINDOW[1:], start=1):
         seen = padded[:, i : i + down : 2, j : j + right : 2]
-        place = jnp.where(seen > best, jnp.int8(k), place)
+        position = jnp.where(seen > best, jnp.int8(k), position)
         best = jnp.maximum(best, seen)
-    return best, place
+    return best, position
 
 
-def _backward(sides: tuple[int, int], place: jax.Array, g: jax.Array) -> tuple[jax.Array]:
+def _backward(sides: tuple[int, int], position: jax.Array, g: jax.Array) -> tuple[jax.Array]:
     """Even rows lie in the middle of one window, odd ones at the end of one and the start of the next; columns too."""
 
     def seen(i: int, j: int) -> jax.Array:
         """What comes from the windows in which a pixel has row i and column j: [N, h, w, C], for the pixels of one parity."""
-        chosen = jnp.where(place == 3 * i + j, g, 0).astype(jnp.float32)
+        chosen = jnp.where(position == 3 * i + j, g, 0).astype(jnp.float32)
         later = [(0, 0), (-1, 1) if i == 0 else (0, 0), (-1, 1) if j == 0 else (0, 0), (0, 0)]
         return lax.pad(chosen, jnp.float32(0), [(*pads, 0) for pads in later])
 
-    places = ((1,), (0, 2))  # of even and of odd ones
-    rows = [jnp.stack([sum(seen(i, j) for i in down for j in right) for right in places], axis=3) for down in places]
+    positions = ((1,), (0, 2))  # of even and of odd ones
+    rows = [jnp.stack([sum(seen(i, j) for i in down for j in right) for right in positions], axis=3) for down in positions]
     whole = jnp.stack(rows, axis=2).astype(g.dtype)  # [N, h, 2, w, 2, C]
     whole = whole.reshape(g.shape[0], 2 * g.shape[1], 2 * g.shape[2], -1)[:, : sides[0], : sides[1]]
     return (lax.optimization_barrier(whole),)  # or the reductions that follow would compute it again

@@ -49,10 +49,10 @@ def whole(x: jax.Array) -> Map:
     return Map(x[:, :, :, None, None], (x.shape[1], x.shape[2]))
 
 
-def _reflected(places: np.ndarray, side: int) -> np.ndarray:
+def _reflected(positions: np.ndarray, side: int) -> np.ndarray:
     """Places of pixels, where those outside the map are reflected at its outermost pixels; what is too far out becomes any."""
-    places = np.abs(places)
-    return np.clip(np.minimum(places, 2 * (side - 1) - places), 0, side - 1)
+    positions = np.abs(positions)
+    return np.clip(np.minimum(positions, 2 * (side - 1) - positions), 0, side - 1)
 
 
 def _padded(x: Map, before: int = 1, after: tuple[int, int] = (1, 1)) -> jax.Array:

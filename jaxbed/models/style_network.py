@@ -51,15 +51,15 @@ class Config:
             return draw(self.width, self.stages)
         if not pathlib.Path(self.weights).is_file():
             raise FileNotFoundError(f"style.weights = {self.weights}: there is no such file ({PREPARE} makes one)")
-        found = torch_files.read(self.weights)
+        arrays = torch_files.read(self.weights)
         expected = shapes(self.width, self.stages)
-        if {name: array.shape for name, array in found.items()} != expected:
-            have = f"width {found['encoder/conv1_1/kernel'].shape[-1]}" if "encoder/conv1_1/kernel" in found else "another network"
+        if {name: array.shape for name, array in arrays.items()} != expected:
+            have = f"width {arrays['encoder/conv1_1/kernel'].shape[-1]}" if "encoder/conv1_1/kernel" in arrays else "another network"
             raise ValueError(
-                f"style.weights = {self.weights} holds {have}, {_stages(found)} stages, and style.width = {self.width}, "
+                f"style.weights = {self.weights} holds {have}, {_stages(arrays)} stages, and style.width = {self.width}, "
                 f"style.stages = {self.stages}: set both as the file has them, or make another one ({PREPARE})"
             )
-        return traverse_util.unflatten_dict(found, sep="/")
+        return traverse_util.unflatten_dict(arrays, sep="/")
 
     def encode(self, params: PyTree, image: jax.Array) -> jax.Array:
         """image [N, H, W, 3] in [0, 1] -> features [N, h, w, C], sides halved `stages - 1` times and rounded up."""
@@ -91,63 +91,63 @@ class Config:
 
 def layers(width: int, stages: int) -> list[Layer]:
     """The encoder's 3 x 3 convolutions, in order."""
-    found, inputs = [], 3
+    listed, inputs = [], 3
     for stage in range(1, stages + 1):
         for number in range(1, 1 + (CONVOLUTIONS[stage - 1] if stage < stages else 1)):
             outputs = width * 2 ** (stage - 1)
-            found.append(Layer(f"conv{stage}_{number}", inputs, outputs, stage > 1 and number == 1))
+            listed.append(Layer(f"conv{stage}_{number}", inputs, outputs, stage > 1 and number == 1))
             inputs = outputs
-    return found
+    return listed
 
 
 def shapes(width: int, stages: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the parameters by path: encoder/colours/kernel, encoder/conv1_1/bias, ..., decoder/conv1_1/bias."""
-    found = {"encoder/colours/kernel": (1, 1, 3, 3), "encoder/colours/bias": (3,)}
+    arrays = {"encoder/colours/kernel": (1, 1, 3, 3), "encoder/colours/bias": (3,)}
     for layer in layers(width, stages):
         for half, ends in (("encoder", (layer.inputs, layer.outputs)), ("decoder", (layer.outputs, layer.inputs))):
-            found |= {f"{half}/{layer.name}/kernel": (3, 3, *ends), f"{half}/{layer.name}/bias": ends[1:]}
-    return found
+            arrays |= {f"{half}/{layer.name}/kernel": (3, 3, *ends), f"{half}/{layer.name}/bias": ends[1:]}
+    return arrays
 
 
 def draw(width: int, stages: int, seed: int = 0) -> PyTree:
     """Untrained parameters: He et al.'s normal ones; the first layer only moves grey to 0."""
-    rng, found = np.random.default_rng(seed), {}
+    rng, drawn = np.random.default_rng(seed), {}
     for name, shape in shapes(width, stages).items():
         deviation = (2 / np.prod(shape[:-1])) ** 0.5 if len(shape) > 1 else 0
-        found[name] = (deviation * rng.standard_normal(shape)).astype(np.float32)
-    found |= {"encoder/colours/kernel": np.eye(3, dtype=np.float32)[None, None], "encoder/colours/bias": np.full(3, -0.5, np.float32)}
-    return traverse_util.unflatten_dict(found, sep="/")
+        drawn[name] = (deviation * rng.standard_normal(shape)).astype(np.float32)
+    drawn |= {"encoder/colours/kernel": np.eye(3, dtype=np.float32)[None, None], "encoder/colours/bias": np.full(3, -0.5, np.float32)}
+    return traverse_util.unflatten_dict(drawn, sep="/")
 
 
 def encoder_from_torch(state: dict[str, np.ndarray], stages: int = 4) -> PyTree:
     """The encoder of vgg_normalised.pth, whose names are places in a list: each convolution has its padding before, its ReLU after it."""
-    found, place = {"colours": _from_torch(state, 0)}, 1
+    converted, number = {"colours": _from_torch(state, 0)}, 1
     for layer in layers(1, stages):
-        place += layer.pooled
-        found[layer.name] = _from_torch(state, place + 1)
-        place += 3
-    return found
+        number += layer.pooled
+        converted[layer.name] = _from_torch(state, number + 1)
+        number += 3
+    return converted
 
 
 def decoder_from_torch(state: dict[str, np.ndarray], stages: int = 4) -> PyTree:
     """The same for decoder.pth."""
-    found, place = {}, 0
+    converted, number = {}, 0
     for layer in reversed(layers(1, stages)):
-        found[layer.name] = _from_torch(state, place + 1)
-        place += 3 + layer.pooled
-    return found
+        converted[layer.name] = _from_torch(state, number + 1)
+        number += 3 + layer.pooled
+    return converted
 
 
-def _from_torch(state: dict[str, np.ndarray], place: int) -> PyTree:
+def _from_torch(state: dict[str, np.ndarray], number: int) -> PyTree:
     for name, axes in (("weight", 4), ("bias", 1)):
-        if np.ndim(state.get(f"{place}.{name}", np.float32(0))) != axes:
-            raise ValueError(f"the file has no {place}.{name} of {axes} axes: it is not the style network's, or of another depth")
-    kernel, bias = (np.asarray(state[f"{place}.{name}"], np.float32) for name in ("weight", "bias"))
+        if np.ndim(state.get(f"{number}.{name}", np.float32(0))) != axes:
+            raise ValueError(f"the file has no {number}.{name} of {axes} axes: it is not the style network's, or of another depth")
+    kernel, bias = (np.asarray(state[f"{number}.{name}"], np.float32) for name in ("weight", "bias"))
     return {"kernel": np.ascontiguousarray(kernel.transpose(2, 3, 1, 0)), "bias": bias}
 
 
-def _stages(found: dict[str, np.ndarray]) -> int:
-    return sum(name.startswith("encoder/") and name.endswith("_1/kernel") for name in found)
+def _stages(arrays: dict[str, np.ndarray]) -> int:
+    return sum(name.startswith("encoder/") and name.endswith("_1/kernel") for name in arrays)
 
 
 def _after(colours: PyTree, weights: PyTree) -> PyTree:

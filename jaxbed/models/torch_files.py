@@ -52,16 +52,16 @@ def read(path: pathlib.Path | str) -> dict[str, np.ndarray]:
 
 
 def _unwrapped(path: pathlib.Path | str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for name in state:
-        own = WRAPPERS.sub("", name)
-        if own in found:
-            raise ValueError(f"{path} holds {own} twice, as {found[own]} and as {name}: save the one network that is meant")
-        if own not in COUNTS:
-            found[own] = name
-    words = zip(*(own.split(".")[:-1] for own in found), strict=False)
-    shared = len(list(itertools.takewhile(lambda each: len(set(each)) == 1, words))) if len(found) > 1 else 0
-    return {own.split(".", shared)[-1]: state[name] for own, name in found.items()}
+        bare = WRAPPERS.sub("", name)
+        if bare in sources:
+            raise ValueError(f"{path} holds {bare} twice, as {sources[bare]} and as {name}: save the one network that is meant")
+        if bare not in COUNTS:
+            sources[bare] = name
+    words = zip(*(bare.split(".")[:-1] for bare in sources), strict=False)
+    shared = len(list(itertools.takewhile(lambda each: len(set(each)) == 1, words))) if len(sources) > 1 else 0
+    return {bare.split(".", shared)[-1]: state[name] for bare, name in sources.items()}
 
 
 def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -102,8 +102,8 @@ def _safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 
     with safetensors.safe_open(path, "np") as file:
         for name in file.keys():
-            if (found := file.get_slice(name).get_dtype()) not in SAFE_TYPES:
-                raise files.Fault(f"its tensors are of type {found}; {READ}")
+            if (arrays := file.get_slice(name).get_dtype()) not in SAFE_TYPES:
+                raise files.Fault(f"its tensors are of type {arrays}; {READ}")
         return file.get_tensors()
 
 
@@ -179,7 +179,7 @@ def _legacy(path: pathlib.Path) -> Any:
         raise files.Fault("it does not begin as torch.save begins")
     pickles.load(file, _allowed)  # protocol
     pickles.load(file, _allowed)  # sizes of C types
-    found = pickles.load(file, _allowed, storage)
+    tensors = pickles.load(file, _allowed, storage)
     for key in pickles.load(file, _allowed):
         size, target = int.from_bytes(file.read(8), "little"), waiting[key]
         if size != len(target):
@@ -188,4 +188,4 @@ def _legacy(path: pathlib.Path) -> Any:
         if len(data) != target.nbytes:
             raise files.Fault("it is cut short")
         target[:] = np.frombuffer(data, target.dtype)
-    return found
+    return tensors

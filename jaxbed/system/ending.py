@@ -38,7 +38,7 @@ def of(command: Callable[[], int], name: str = "jaxbed") -> int:
 
 def tell(name: str, reason: object) -> None:
     """Prints "NAME: REASON" on stderr. A name out of somebody's file may hold characters that control a terminal: they are spelled out."""
-    print(f"{name}: {CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(reason))}", file=sys.stderr, flush=True)
+    print(f"{name}: {CONTROL.sub(lambda control: ascii(control[0])[1:-1], str(reason))}", file=sys.stderr, flush=True)
 
 
 def _of_system(error: OSError) -> str:

@@ -43,9 +43,9 @@ def job(cfg: Train, workdir: pathlib.Path, number: int = -1, opened: Sequence[Gr
     number %= len(all_stages)
     stage = all_stages[number]
     if number == len(all_stages) - 1:
-        return Job(stage, stage.cfg, open_all(cfg, opened, lambda own: stages.of(own)[-1].cfg), workdir)
+        return Job(stage, stage.cfg, open_all(cfg, opened, lambda point_cfg: stages.of(point_cfg)[-1].cfg), workdir)
     shared = dataclasses.replace(cfg, grid=tuple(entry for entry in cfg.grid if not entry.startswith("method.")))
-    points = open_all(shared, opened, lambda own: _earlier(own, number))
+    points = open_all(shared, opened, lambda point_cfg: _earlier(point_cfg, number))
     former = workdir / FORMER_FOLDER
     folder = former if not number and former.is_dir() else workdir / FOLDER / stage.name.replace(" ", "_")
     return Job(stage, _earlier(shared, number), points, folder)

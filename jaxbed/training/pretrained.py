@@ -94,14 +94,14 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
         filled = {}
         for path_of_leaf, leaf in traverse_util.flatten_dict(nets).items():
             name = path_of_leaf[1:]  # without the network's
-            found = flat.get(name)
-            if found is not None and found.shape == leaf.shape[1:]:
+            given_leaf = flat.get(name)
+            if given_leaf is not None and given_leaf.shape == leaf.shape[1:]:
                 used.add(name)
-                leaf = program.seeds.place(np.broadcast_to(found, leaf.shape), "seed")
+                leaf = program.seeds.place(np.broadcast_to(given_leaf, leaf.shape), "seed")
             elif not name[0].startswith(BODY):
                 fresh.add("/".join(path_of_leaf))
             else:
-                has = "lacks it" if found is None else f"has {list(found.shape)}"
+                has = "lacks it" if given_leaf is None else f"has {list(given_leaf.shape)}"
                 raise ValueError(f"init_from = {path}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
             filled[path_of_leaf] = leaf
         if unknown := {"/".join(name) for name in set(flat) - used if name[0].startswith(BODY)}:
