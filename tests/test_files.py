@@ -414,6 +414,6 @@ def test_a_user_without_a_home_has_a_cache_of_their_own_among_the_temporary_file
     own.rmdir()
     (tmp_path / "elsewhere").mkdir()
     own.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match="alone has the rights"):
+    with pytest.raises(ValueError, match="alone can access"):
         cache.folder()
     cache._temporary.cache_clear()

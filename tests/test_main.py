@@ -424,8 +424,8 @@ def test_eval_without_a_workdir_shows_its_usage(refusals):
 
 
 def test_eval_of_a_folder_that_is_no_workdir_is_refused_and_leaves_nothing_there(home, refusals):
-    assert_refused(refusals["eval no workdir"], "config.json", "no workdir")
-    assert_refused(refusals["eval nowhere"], "nowhere", "no workdir")
+    assert_refused(refusals["eval no workdir"], "config.json", "is not the workdir of a run")
+    assert_refused(refusals["eval nowhere"], "nowhere", "is not the workdir of a run")
     assert not (home / "log.jsonl").exists() and not (home / "nowhere").exists() and not (home / "responses").exists()
 
 

@@ -365,19 +365,19 @@ NUMBER = 3
 def test_a_measure_of_ones_own_is_compared_by_its_name(tmp_path, monkeypatch, capsys):
     from jaxbed.stats import main as statistics
 
-    (tmp_path / "own_measures.py").write_text(OWN)
+    (tmp_path / "measures_of_mine.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(measures, "MEASURES", dict(measures.MEASURES))
     workdir = write_run(tmp_path / "run")  # one seed of two dies
     out = tmp_path / "out"
-    assert statistics.main([str(workdir), "--metric", "own_measures:second_class", "--missing", "drop", "--out", str(out)]) == 0
-    frame = scores(workdir).query("metric == 'own_measures:second_class'")
-    assert len(frame) and "own_measures:second_class" in (out / "stats.json").read_text()
+    assert statistics.main([str(workdir), "--metric", "measures_of_mine:second_class", "--missing", "drop", "--out", str(out)]) == 0
+    frame = scores(workdir).query("metric == 'measures_of_mine:second_class'")
+    assert len(frame) and "measures_of_mine:second_class" in (out / "stats.json").read_text()
     for metric, message in (
-        ("own_measures:nothing", "own_measures has no function 'nothing'"),
-        ("own_measures:NUMBER", "own_measures has no function 'NUMBER'"),
+        ("measures_of_mine:nothing", "measures_of_mine has no function 'nothing'"),
+        ("measures_of_mine:NUMBER", "measures_of_mine has no function 'NUMBER'"),
         ("no_such_module:x", "the module cannot be imported (No module named 'no_such_module'). If it lies in FOLDER: PYTHONPATH=FOLDER"),
-        ("own_measures:wrong_shape", "measure own_measures:wrong_shape gives [2, 3], [2, 3], [2, 3], and must give"),
+        ("measures_of_mine:wrong_shape", "measure measures_of_mine:wrong_shape gives [2, 3], [2, 3], [2, 3], and must give"),
     ):
         assert statistics.main([str(workdir), "--metric", metric]) == 2
         assert message in capsys.readouterr().err

@@ -264,7 +264,7 @@ def test_a_signal_at_the_end_of_the_last_epoch_is_not_lost(tmp_path, monkeypatch
     assert trained(cfg, tmp_path) == 0
 
 
-@pytest.mark.parametrize("field", ["name", "label", "cue"])
+@pytest.mark.parametrize("field", ["name", "label", "bias"])
 def test_a_run_does_not_go_on_with_other_images(tmp_path, field):
     cfg = config("erm")
     with calls_at(1, killed_by(signal.SIGTERM)):
