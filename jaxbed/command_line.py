@@ -58,10 +58,10 @@ def parse(words: Sequence[str]) -> Asked | None:
                 print(f"jaxbed: {name} is now --config.{settings.RENAMED[field]}", file=sys.stderr)
                 former[field := settings.RENAMED[field]] = name.removeprefix("--config.")
             value = config.from_word(cfg, field, word, f"{name}={word}")
-            joined = field in fields and config.hint(cfg, field) == tuple[str, ...]
+            joined = field in fields and values.hint(cfg, field) == tuple[str, ...]
             fields[field] = fields[field] + value if joined else value
     for field, value in fields.items():
-        cfg = config.with_field(cfg, field, value)
+        cfg = values.with_field(cfg, field, value)
     if help:
         print(USAGE, *describe(cfg), sep="\n")
         return None

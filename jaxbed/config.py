@@ -109,34 +109,16 @@ def is_weights(source: str) -> bool:
     return source.lower().endswith(WEIGHTS)
 
 
-def look_up(cfg: Any, field: str, asked: str) -> Any:
-    """What a field, such as "optim.lr", holds. ValueError that begins with `asked` and names the fields there are where cfg lacks it."""
-    holder, path = cfg, ""
-    for name in field.split("."):
-        if not dataclasses.is_dataclass(holder):
-            raise ValueError(f"{asked}: {path} is a single value, {holder!r}, and has no field {name!r}")
-        if name not in (known := [each.name for each in dataclasses.fields(holder)]):
-            raise ValueError(f"{asked}: no field {name!r} among {', '.join(known) or 'none'}")
-        holder, path = getattr(holder, name), f"{path}.{name}".lstrip(".")
-    return holder
-
-
-def hint(cfg: Any, field: str) -> Any:
-    """The type of a field that is there, see `values`."""
-    holder, _, name = field.rpartition(".")
-    return values.hints(type(look_up(cfg, holder, field) if holder else cfg)).get(name, Any)
-
-
 def from_word(cfg: Any, field: str, word: str, asked: str) -> Any:
     """The value that a word of the command line gives a field.
 
     Raises ValueError, which begins with `asked`, where there is no such field, where it is no single value, or is of another kind.
     """
-    now = look_up(cfg, field, asked)
+    now = values.look_up(cfg, field, asked)
     if dataclasses.is_dataclass(now):
         inner = ", ".join(f"{field}.{each.name}" for each in dataclasses.fields(now)) or "of which it has none"
         raise ValueError(f"{asked}: name one of its fields, {inner}; what {field} is, the file says")
-    return values.from_word(asked, field, word, hint(cfg, field), now)
+    return values.from_word(asked, field, word, values.hint(cfg, field), now)
 
 
 def overridden(cfg: Train) -> list[str]:
@@ -144,15 +126,9 @@ def overridden(cfg: Train) -> list[str]:
     changed = []
     for field, value in re.findall(r"(\w+(?:\.\w+)+) = (\([^)]*\)|[^,)]+)", cfg.published):
         with contextlib.suppress(ValueError):  # a method that took the place of the one that was built
-            if str(now := look_up(cfg, field, field)) != value:
+            if str(now := values.look_up(cfg, field, field)) != value:
                 changed.append(f"{field} = {now}")
     return changed
-
-
-def with_field(cfg: Any, field: str, value: Any) -> Any:
-    """cfg with another value of one field, such as "optim.lr"."""
-    name, _, rest = field.partition(".")
-    return dataclasses.replace(cfg, **{name: with_field(getattr(cfg, name), rest, value) if rest else value})
 
 
 def to_dict(cfg: Any) -> Any:

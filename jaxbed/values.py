@@ -86,6 +86,30 @@ def fields(cfg: Any, path: str = "") -> Iterator[tuple[str, Any, Any, Any]]:
             yield name, value, hint, field.default
 
 
+def look_up(cfg: Any, field: str, asked: str) -> Any:
+    """What a field, such as "optim.lr", holds. ValueError that begins with `asked` and names the fields there are where cfg lacks it."""
+    holder, path = cfg, ""
+    for name in field.split("."):
+        if not dataclasses.is_dataclass(holder):
+            raise ValueError(f"{asked}: {path} is a single value, {holder!r}, and has no field {name!r}")
+        if name not in (known := [each.name for each in dataclasses.fields(holder)]):
+            raise ValueError(f"{asked}: no field {name!r} among {', '.join(known) or 'none'}")
+        holder, path = getattr(holder, name), f"{path}.{name}".lstrip(".")
+    return holder
+
+
+def hint(cfg: Any, field: str) -> Any:
+    """The type of a field that is there, see `values`."""
+    holder, _, name = field.rpartition(".")
+    return hints(type(look_up(cfg, holder, field) if holder else cfg)).get(name, Any)
+
+
+def with_field(cfg: Any, field: str, value: Any) -> Any:
+    """cfg with another value of one field, such as "optim.lr"."""
+    name, _, rest = field.partition(".")
+    return dataclasses.replace(cfg, **{name: with_field(getattr(cfg, name), rest, value) if rest else value})
+
+
 def hints(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields."""
     try:

@@ -22,6 +22,7 @@ from jaxbed.methods import lff
 from jaxbed.models import efficientnet, mlp, simple_conv, style_network
 from jaxbed.presets import datasets, published
 from jaxbed.training import log, members, rng
+from jaxbed.values import look_up
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {"efficientnet_lite0", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
@@ -222,7 +223,7 @@ def test_all_methods_share_the_setting_of_a_data_set(dataset):
 )
 def test_a_method_has_the_settings_published_for_the_data_set(stem, dataset, values, text):
     cfg = of_file(stem).get_config(dataset)
-    assert {name: config.look_up(cfg.method, name, name) for name in values} == values
+    assert {name: look_up(cfg.method, name, name) for name in values} == values
     assert text in cfg.published and bool(text) == bool(cfg.published)
     assert config.to_dict(cfg)["published"] == cfg.published  # as config.json has it
 
@@ -238,7 +239,7 @@ def test_what_a_command_line_overrides_is_told(tmp_path, capsys):
     cfg = of_file("disent").get_config("corrupted_cifar10")
     assert config.overridden(cfg) == config.overridden(tiny.mlp_config()) == []
     for field, value in (("data.conflicting_percent", 5.0), ("method.lambda_dis", 3.0), ("optim.milestones_epochs", (1.0,))):
-        assert config.overridden(config.with_field(cfg, field, value)) == [f"{field} = {value}"]
+        assert config.overridden(values.with_field(cfg, field, value)) == [f"{field} = {value}"]
     changed = tiny.mlp_config("lff", published="lff on shapes: paper (method.q = 0.5, method.alpha = 0.7)")
     log.Log(tmp_path).header(changed, members.one(changed, changed.data.open()))
     assert "overridden: method.q = 0.7\n" in capsys.readouterr().out

@@ -21,6 +21,7 @@ from jaxbed.stats import new_datasets, options
 from jaxbed.stats.comparisons import pairwise
 from jaxbed.stats.selection import rules
 from jaxbed.tuning import grid, sweep
+from jaxbed.values import look_up
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 EXTENDING = sorted((ROOT / "docs" / "extending").glob("*.md"))
@@ -91,7 +92,7 @@ def known(field: str) -> bool:
     """Whether a configuration of some method and data set has the field."""
     for cfg in every():
         with contextlib.suppress(ValueError):
-            config.look_up(cfg, field, field)
+            look_up(cfg, field, field)
             return True
     return False
 

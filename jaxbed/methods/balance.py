@@ -12,7 +12,7 @@ import dataclasses
 import jax
 import numpy as np
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, from_net, single
 from jaxbed.methods.parts import losses
 from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
 from jaxbed.models.capabilities import Network
@@ -44,9 +44,7 @@ class Reweight:
         groups, network = Groups(self.groups, info.classes), net.make(info.classes)
         init_nets, predict = single(network)
 
-        def loss(
-            params: PyTree, state: State, batch: Batch, key: jax.Array
-        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
             rngs = dict(zip(("dropout", "noise"), jax.random.split(key), strict=True))
             logits, stats = apply_net(network, params["net"], state.stats["net"], batch["image"], True, rngs)
             value = (batch["group_weight"] * losses.cross_entropy(logits, batch["label"])).mean()

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed.config import Train
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import lff
 from jaxbed.methods.parts import losses
 from jaxbed.models.capabilities import Network
@@ -43,9 +43,7 @@ class Biased:
             params, stats = init_net(network, key, batch["image"])
             return {"biased": params}, {"biased": stats}
 
-        def loss(
-            params: PyTree, state: State, batch: Batch, key: jax.Array
-        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
             rngs = {"dropout": key}
             logits, stats = apply_net(network, params["biased"], state.stats["biased"], batch["image"], True, rngs)
             value = losses.mean_generalized(logits, batch, self.q)

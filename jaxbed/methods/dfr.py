@@ -26,7 +26,7 @@ import optax
 from jaxbed import optim as optimizers
 from jaxbed.config import Train, is_weights
 from jaxbed.data import held_out
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import erm
 from jaxbed.methods.parts import losses
 from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
@@ -85,7 +85,7 @@ def _make(config: Config, groups: Groups, info: Info, net: Cuttable, optim: Opti
         of_head = init_net(head, jax.random.fold_in(key, 1), found(params, stats, batch["image"]))
         return {**params, "retrained": of_head[0]}, {**stats, "retrained": of_head[1]}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         if len(batch["label"]) < 2:
             raise ValueError(
                 "batch_size = 1: DFR standardises features over a batch, and those of one image would all be 0. Take 2 or more"

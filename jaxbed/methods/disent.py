@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses, pairs, relative_difficulty
 from jaxbed.models import features
 from jaxbed.models.capabilities import CUT, Cuttable, require
@@ -78,7 +78,7 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim, loss_biased: 
         output: Any = head.apply({"params": params[f"{name}_head"]}, jnp.concatenate([intrinsic, bias], -1))
         return output
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         order_key, dropout_key = jax.random.split(key)
         label, hparams = batch["label"], state.hparams
         z, stats = encode(params, state.stats, batch["image"], True, dropout_key)

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, from_loss
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
 from jaxbed.models.capabilities import CUT, Cuttable, require
@@ -64,14 +64,11 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
         params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
     ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
         """((directions, logits), new batch statistics)."""
-        rngs = None if key is None else {"dropout": key}
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
-        vectors = features.pooled(maps)
-        direction = features.unit(vectors)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], direction if published else vectors, train, rngs)
-        return (direction, logits), {"trunk": of_trunk, "head": of_head}
+        change = {"change": features.unit} if published else {}
+        (vectors, logits), new = features.forward(parts, params, stats, image, train, key, **change)
+        return (vectors if published else features.unit(vectors), logits), new
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         label = batch["label"]
         (direction, logits), stats = forward(params, state.stats, batch["image"], True, key)
         value = losses.cross_entropy(logits, label).mean()

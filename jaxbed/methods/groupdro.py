@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.methods.parts import losses
 from jaxbed.methods.parts.groups import Groups, Kind, reads_bias
 from jaxbed.models.capabilities import Network
@@ -61,7 +61,7 @@ def _make(config: Config, groups: Groups, info: Info, network: nn.Module, optim:
     def memory() -> PyTree:
         return {"log_q": jnp.full(groups.number, -math.log(groups.number)), "size": jnp.zeros(groups.number)}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         rngs = dict(zip(("dropout", "noise"), jax.random.split(key), strict=True))
         logits, stats = apply_net(network, params["net"], state.stats["net"], batch["image"], True, rngs)
         member = jax.nn.one_hot(groups.of(batch["label"], batch.get("bias")), groups.number)

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
 from jaxbed.models.capabilities import CUT, Cuttable, require
@@ -135,13 +135,10 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
 
     def forward(params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None) -> tuple[jax.Array, PyTree]:
         """(F_P, new batch statistics)."""
-        rngs = None if key is None else {"dropout": key}
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
-        vectors = scaled(features.pooled(maps))
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], vectors, train, rngs)
-        return logits, {"trunk": of_trunk, "head": of_head}
+        (_, logits), new = features.forward(parts, params, stats, image, train, key, scaled)
+        return logits, new
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         image, label = batch["image"], batch["label"]
         taken = min(info.classes, config.units + 1)
         if len(label) <= taken:

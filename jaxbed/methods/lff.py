@@ -16,7 +16,7 @@ from typing import ClassVar
 import flax.linen as nn
 import jax
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses, relative_difficulty
 from jaxbed.methods.parts.relative_difficulty import NETS
 from jaxbed.models.capabilities import Network
@@ -41,7 +41,7 @@ def _make(config: Config, info: Info, net: nn.Module, optim: Optim, descended: C
         both = [init_net(net, k, batch["image"]) for k in jax.random.split(key)]
         return {n: p for n, (p, _) in zip(NETS, both, strict=True)}, {n: s for n, (_, s) in zip(NETS, both, strict=True)}
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         label, stats, logits = batch["label"], {}, {}
         for name, dropout_key in zip(NETS, jax.random.split(key), strict=True):
             rngs = {"dropout": dropout_key}

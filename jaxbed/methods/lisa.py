@@ -19,7 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, single
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.methods.parts import losses, pairs
 from jaxbed.methods.parts.groups import Groups, Kind
 from jaxbed.models.capabilities import Network
@@ -57,7 +57,7 @@ def partners(key: jax.Array, label: jax.Array, bias: jax.Array, within_label: ja
 def _make(config: Config, info: Info, network: nn.Module, optim: Optim) -> Method:
     init_nets, predict = single(network)
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         coin_key, partner_key, weight_key, dropout_key, noise_key = jax.random.split(key, 5)
         image, label = batch["image"], batch["label"]
         pairs.check_size(len(label))

@@ -20,7 +20,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, from_net, single
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, from_net, single
 from jaxbed.methods.parts import losses, pairs
 from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
@@ -88,7 +88,7 @@ def _make(mix: Callable[[jax.Array, jax.Array], Mixed], info: Info, net: Network
 
     init_nets, predict = single(network)
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         dropout_key, mix_key = jax.random.split(key)
         image, order, weight = mix(mix_key, batch["image"])
         logits, stats = apply_net(network, params["net"], state.stats["net"], image, True, {"dropout": dropout_key})

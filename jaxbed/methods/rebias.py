@@ -19,6 +19,7 @@ ResNet (there BagNet-18).
 """
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, Literal, cast
 
 import flax.linen as nn
@@ -120,20 +121,12 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
     def init(key: jax.Array, batch: Batch) -> State:
         params, stats = features.init_parts(parts, key, batch["image"])
         params["biased"], stats["biased"] = init_net(biased, jax.random.fold_in(key, 1), batch["image"])
-        parameters = {"weight": config.weight, "weight_biased": config.weight_biased, "sigma": config.sigma}
-        hparams = scalars({**optim.hparams(), **parameters})
+        weights = {"weight": config.weight, "weight_biased": config.weight_biased}
+        hparams = scalars({**optim.hparams(), **weights, "sigma": config.sigma})
         opt = {name: transform(hparams).init(parameters) for name, parameters in owned(params).items()}
         return State(jnp.zeros((), jnp.int32), params, stats, opt, {}, hparams)
 
-    def forward(
-        params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
-    ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
-        """((features, logits), new batch statistics) of f."""
-        rngs = None if key is None else {"dropout": key}
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
-        vectors = features.pooled(maps)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], vectors, train, rngs)
-        return (vectors, logits), {"trunk": of_trunk, "head": of_head}
+    forward = functools.partial(features.forward, parts)  # of f
 
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
         image, label, hparams = batch["image"], batch["label"], state.hparams

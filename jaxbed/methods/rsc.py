@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses
 from jaxbed.models.capabilities import CUT, MAPS, Cuttable, require
 from jaxbed.models.features import cut
@@ -125,7 +125,7 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
         kept = above_quantile(loss, config.samples) if domainbed else challenged(loss, epoch, config.variant)
         return masked & kept[:, None, None, None]
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         mask_key, dropout_key = jax.random.split(key)
         rngs = {"dropout": jax.random.fold_in(dropout_key, 1)}
         features, stats = apply_net(trunk, params["trunk"], state.stats["trunk"], batch["image"], True, rngs)

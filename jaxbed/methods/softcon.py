@@ -21,6 +21,7 @@ network are those before its head.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
@@ -29,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed.config import Train
-from jaxbed.method import Batch, Info, Method, PyTree, Sampling, State, apply_net, from_loss, init_net
+from jaxbed.method import Batch, Info, Loss, Method, PyTree, Sampling, State, apply_net, from_loss, init_net
 from jaxbed.methods import rebias
 from jaxbed.methods.parts import losses
 from jaxbed.models import features
@@ -56,9 +57,7 @@ class BiasedByDesign:
             params, stats = init_net(network, key, batch["image"])
             return {"biased": params}, {"biased": stats}
 
-        def loss(
-            params: PyTree, state: State, batch: Batch, key: jax.Array
-        ) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+        def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
             rngs = {"dropout": key}
             (_, logits), stats = apply_net(network, params["biased"], state.stats["biased"], batch["image"], True, rngs)
             value = losses.cross_entropy(logits, batch["label"]).mean()
@@ -135,17 +134,9 @@ def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:
             raise ValueError(f"batch_size = {len(batch['label'])}: method.contrastive = {count} of them leave none for cross-entropy")
         return features.init_parts(parts, key, batch["image"])
 
-    def forward(
-        params: PyTree, stats: PyTree, image: jax.Array, train: bool, key: jax.Array | None = None
-    ) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
-        """((features, logits), new batch statistics)."""
-        rngs = None if key is None else {"dropout": key}
-        maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
-        vectors = features.pooled(maps)
-        logits, of_head = apply_net(parts["head"], params["head"], stats["head"], vectors, train, rngs)
-        return (vectors, logits), {"trunk": of_trunk, "head": of_head}
+    forward = functools.partial(features.forward, parts)
 
-    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> tuple[jax.Array, tuple[PyTree, PyTree, dict[str, jax.Array]]]:
+    def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
         label = batch["label"]
         (vectors, logits), stats = forward(params, state.stats, batch["image"], True, key)
         value = losses.cross_entropy(logits[:-count], label[:-count]).mean()

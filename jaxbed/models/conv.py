@@ -198,8 +198,8 @@ def _split_features(joined: jax.Array, size: int) -> jax.Array:
 def depthwise_conv(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
     """Every channel of x [N, H, W, C] with its own filter, kernel [k, k, 1, C], unpadded: a sum of shifted maps, which XLA makes one loop.
 
-    XLA's own is a grouped convolution: 2 to 5 times slower on CPUs in arrays of seeds, and mostly slower on GPUs in float32. For large
-    kernels in bfloat16 a GPU has faster code for it: in arrays of 5 seeds it takes 1/4 to 1/25 of the time (7 x 7), or about 1/3 (5 x 5).
+    XLA's own is a grouped convolution, slow on CPUs in arrays of seeds and mostly on GPUs in float32. For large kernels in bfloat16 a GPU
+    has fast code for it, also in arrays.
     """
     size = len(kernel)
     if depthwise_is_grouped(size, x.dtype, jax.default_backend()):

@@ -4,6 +4,7 @@ Any Config will do that offers `capabilities.CUT`.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -33,6 +34,23 @@ def cut(net: Cuttable, classes: int) -> dict[str, nn.Module]:
     last = net.parts - 1
     head = dataclasses.replace(net, dtype="float32").make(classes, first=last)  # or it would round what is pooled
     return {"trunk": net.make(classes, last=last), "head": head}
+
+
+def forward(
+    parts: dict[str, nn.Module],
+    params: PyTree,
+    stats: PyTree,
+    image: jax.Array,
+    train: bool,
+    key: jax.Array | None = None,
+    change: Callable[[jax.Array], jax.Array] = lambda vectors: vectors,
+) -> tuple[tuple[jax.Array, jax.Array], PyTree]:
+    """((features [B, F], logits [B, classes]), new batch statistics) of a network that was cut; `change` is done to its features."""
+    rngs = None if key is None else {"dropout": key}
+    maps, of_trunk = apply_net(parts["trunk"], params["trunk"], stats["trunk"], image, train, rngs)
+    vectors = change(pooled(maps))
+    logits, of_head = apply_net(parts["head"], params["head"], stats["head"], vectors, train, rngs)
+    return (vectors, logits), {"trunk": of_trunk, "head": of_head}
 
 
 def init_parts(parts: dict[str, nn.Module], key: jax.Array, x: jax.Array) -> tuple[PyTree, PyTree]:

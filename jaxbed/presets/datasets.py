@@ -7,12 +7,12 @@ A new data set is one more function here, named in SETTINGS; a method's file nev
 import dataclasses
 import re
 
-from jaxbed import config
 from jaxbed.config import MethodConfig, Train
 from jaxbed.data import augment, bar, bffhq, colored_mnist, corrupted_cifar10, folder, imagenet, noise, shapes, waterbirds
 from jaxbed.models import mlp, resnet
 from jaxbed.optim import Optim
 from jaxbed.presets import published
+from jaxbed.values import with_field
 
 
 def _shapes(name: str, method: MethodConfig) -> Train:
@@ -186,5 +186,5 @@ def build(name: str, method: MethodConfig, dataset: str) -> Train:
             raise ValueError(
                 f"{dataset}:{percent}: the part after a second colon is a percentage of conflicting images, for data sets with several"
             )
-        cfg = config.with_field(cfg, "data.conflicting_percent", float(percent))
+        cfg = with_field(cfg, "data.conflicting_percent", float(percent))
     return published.apply(cfg, dataset)

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jaxbed import config
 from jaxbed.config import Train
 from jaxbed.methods import (
     biasensemble,
@@ -36,6 +35,7 @@ from jaxbed.methods import (
     sagnet,
     softcon,
 )
+from jaxbed.values import look_up, with_field
 
 
 class Settings(NamedTuple):
@@ -126,7 +126,7 @@ def apply(cfg: Train, dataset: str) -> Train:
 
 
 def _apply(cfg: Train, path: str, dataset: str) -> tuple[Train, str]:
-    method, percent = config.look_up(cfg, path, path), getattr(cfg.data, "conflicting_percent", None)
+    method, percent = look_up(cfg, path, path), getattr(cfg.data, "conflicting_percent", None)
     if not dataclasses.fields(method):  # ERM has no settings
         return cfg, ""
     kind = type(method)
@@ -134,7 +134,7 @@ def _apply(cfg: Train, path: str, dataset: str) -> tuple[Train, str]:
     settings = of_ratio or TABLE.get(kind, {}).get(dataset, NONE)
     values = {f"{path}.{name}": value for name, value in settings.values.items()} | optimizer(settings, cfg.epochs)
     for field, value in values.items():
-        cfg = config.with_field(cfg, field, value)
+        cfg = with_field(cfg, field, value)
     ratio = {"data.conflicting_percent": percent} if of_ratio else {}
     shown = ", ".join(f"{field} = {value}" for field, value in (ratio | values).items())
     where = f"{kind.__module__.rpartition('.')[2]} on {dataset}" + (f" at {percent:g} %" if of_ratio else "")

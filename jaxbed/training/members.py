@@ -19,6 +19,7 @@ import numpy as np
 from jaxbed import config, parallel
 from jaxbed.config import Train
 from jaxbed.data.source import Source
+from jaxbed.values import look_up, with_field
 
 
 class GridPoint(NamedTuple):
@@ -44,7 +45,7 @@ def combine(cfg: Train) -> list[tuple[str, Train, dict[str, Any]]]:
         combined, names = dataclasses.replace(cfg, grid=()), []
         for path, value in zip(paths, values, strict=True):
             part, _, field = path.partition(".")
-            combined = config.with_field(combined, path, value)
+            combined = with_field(combined, path, value)
             names.append(f"{field}={value}")
             if part != "data":
                 combined = dataclasses.replace(combined, name=f"{combined.name} {field}={value}")
@@ -61,7 +62,7 @@ def open_all(cfg: Train, opened: Sequence[GridPoint] = (), trained: Callable[[Tr
     for name, given, values in combine(cfg):
         stage_cfg = trained(given)
         source = next((v.source for v in (*opened, *points) if v.cfg.data == stage_cfg.data), None) or stage_cfg.data.open()
-        hparams = {path.partition(".")[2]: config.look_up(stage_cfg, path, path) for path in values if not path.startswith("data.")}
+        hparams = {path.partition(".")[2]: look_up(stage_cfg, path, path) for path in values if not path.startswith("data.")}
         points.append(GridPoint(name, stage_cfg, source, hparams, given))
     _check_sources(points)
     return points

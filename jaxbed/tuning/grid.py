@@ -6,6 +6,7 @@ from typing import Any
 
 from jaxbed import config
 from jaxbed.config import Train
+from jaxbed.values import look_up
 
 Stage = dict[str, list[str]]  # field -> its values, as written
 Setting = dict[str, str]  # field -> value, as written
@@ -25,7 +26,7 @@ def parse(texts: list[str], cfg: Train) -> Stage:
             raise ValueError(f"--grid {text}: write FIELD=VALUE,VALUE, each field and value once, e.g. optim.lr=1e-1,1e-2")
         refuse_fixed(field, cfg)
         for word in words:
-            if isinstance(now := config.look_up(cfg, field, f"--grid {text}"), tuple) and word[:1] not in ("(", "["):
+            if isinstance(now := look_up(cfg, field, f"--grid {text}"), tuple) and word[:1] not in ("(", "["):
                 raise ValueError(f"--grid {text}: {field} holds several values, now {now}; write each choice in brackets, as (1,),(1,2)")
             config.from_word(cfg, field, word, f"--grid {text}")
         stage[field] = words

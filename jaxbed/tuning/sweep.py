@@ -35,6 +35,7 @@ from jaxbed.stats.selection import criteria, rules
 from jaxbed.system import ending, files
 from jaxbed.training import lock
 from jaxbed.tuning import grid, launch
+from jaxbed.values import with_field
 
 if TYPE_CHECKING:
     from jaxbed.config import Train
@@ -167,7 +168,7 @@ def prepare(asked: Sweep, cfg: "Train", words: list[str]) -> tuple[list[Tuning],
         for values in itertools.product(*stage.values()):
             tried = cfg
             for field, word in zip(stage, values, strict=True):
-                tried = config.with_field(tried, field, config.from_word(cfg, field, word, f"--grid {field}"))
+                tried = with_field(tried, field, config.from_word(cfg, field, word, f"--grid {field}"))
             runs.check([opened[0]._replace(cfg=tried, given=tried)])
     for name, stage_cfg, source, _, given in opened:
         validation = check_criterion(asked.criterion, stage_cfg, source)
