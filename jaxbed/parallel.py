@@ -66,6 +66,10 @@ class Seeds:
     def place(self, tree: PyTree, *axes: str | None) -> PyTree:
         return jax.device_put(tree, self.sharding(*axes))
 
+    def like(self, array: Any, *axes: str | None) -> jax.ShapeDtypeStruct:
+        """What `place` would make of an array: its shape, type and placement."""
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=self.sharding(*axes))
+
     def check_batch(self, batch_size: int) -> None:
         if batch_size % self.columns:
             raise ValueError(
@@ -116,12 +120,6 @@ class Seeds:
         needed = compiled.lower("vmap", *args).compile().memory_analysis()
         return "vmap" if needed.temp_size_in_bytes + needed.output_size_in_bytes - needed.alias_size_in_bytes <= free else "map"
 
-    def abstract(self, function: Callable, *args: PyTree) -> PyTree:
-        """Shapes of `function(*args)`, one seed's, stacked over seeds, with the placement they will have."""
-        shapes = jax.eval_shape(function, *args)
-        sharding = self.sharding("seed")
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype, sharding=sharding), shapes)
-
 
 class ForAllSeeds:
     """A function of one seed for all of them. How each device runs its seeds is decided at the first call."""
@@ -133,6 +131,12 @@ class ForAllSeeds:
         with jax.set_mesh(self._seeds.mesh):
             self._how = self._how or self._seeds.how(self._compiled, args)
             return self._compiled(self._how, *args)
+
+    def abstract(self, *args: PyTree) -> PyTree:
+        """Shapes and types of the results [S, ...], with the placement they will have. The call that follows does not trace again."""
+        with jax.set_mesh(self._seeds.mesh):
+            shapes = self._compiled.eval_shape("map" if self._seeds.within == "map" else "vmap", *args)
+        return jax.tree.map(lambda x: self._seeds.like(x, "seed"), shapes)
 
     def lower(self, *args: PyTree) -> Any:
         """The same call, lowered and not run."""

@@ -1,5 +1,6 @@
 """Settings of the whole suite: eight CPU devices, a compilation cache between runs, little optimisation of throw-away programs."""
 
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -16,6 +17,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for `configs`, which is not part of the package
 
+gc.set_threshold(100_000, 50, 50)  # tracing makes many objects, few of them in cycles
+jax.config.update("jax_traceback_in_locations_limit", 0)
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".pytest_cache" / "xla"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 

@@ -161,9 +161,10 @@ def gather(cfg: Train, method: Method, points: list[GridPoint]) -> TrainingSets:
 
 
 class Steps(NamedTuple):
-    """The functions of one seed that are compiled."""
+    """Functions of one seed, to be compiled."""
 
-    init: Callable[..., Run]  # (arrays, rows [B], seed, columns)
+    init: Callable[..., State]  # (arrays, rows [B], seed, columns)
+    metrics: Callable[..., dict[str, jax.Array]]  # (state, arrays, rows [B], seed, columns): what a step measures
     advance: Callable[..., Run]  # (run, arrays, rows [K, B], images [K, B, ...] or None, seed, columns)
 
 
@@ -178,12 +179,15 @@ def steps_of_seed(info: Info, method: Method, source: Source, images: Images | N
         image = source.augment(key, batch["image"]) if source.augment else source.scale(batch["image"])
         return {**batch, "image": image, "index": index}
 
-    def init(arrays: dict, rows: jax.Array, seed: jax.Array, columns: dict) -> Run:
+    def first(arrays: dict, rows: jax.Array, seed: jax.Array, columns: dict) -> dict[str, jax.Array]:
         blank = None if images is None else jnp.zeros((len(rows), *images.shape[1:]), jnp.uint8)  # only its shape counts
-        batch = load(arrays, columns, rows, blank, rng.key(seed, rng.LOAD))
-        state = method.init(rng.key(seed, rng.INIT), batch)
-        metrics = jax.eval_shape(method.step, state, batch, rng.key(seed, rng.STEP))[1]
-        return Run(state, jnp.array(True), {name: jnp.zeros(()) for name in metrics})
+        return load(arrays, columns, rows, blank, rng.key(seed, rng.LOAD))
+
+    def init(arrays: dict, rows: jax.Array, seed: jax.Array, columns: dict) -> State:
+        return method.init(rng.key(seed, rng.INIT), first(arrays, rows, seed, columns))
+
+    def metrics(state: State, arrays: dict, rows: jax.Array, seed: jax.Array, columns: dict) -> dict[str, jax.Array]:
+        return method.step(state, first(arrays, rows, seed, columns), rng.key(seed, rng.STEP))[1]
 
     def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array, columns: dict) -> Run:
         def one(carry: tuple, fed: tuple) -> tuple[tuple, None]:
@@ -201,7 +205,7 @@ def steps_of_seed(info: Info, method: Method, source: Source, images: Images | N
         alive = run.alive & parallel.finite((state.params, state.stats, sums))
         return jax.tree.map(lambda new, old: jnp.where(alive, new, old), Run(state, alive, sums), run.replace(alive=alive))
 
-    return Steps(init, advance)
+    return Steps(init, metrics, advance)
 
 
 class Advance(NamedTuple):
@@ -227,15 +231,17 @@ def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, columns
     info, method = make_method(cfg, source)
     sets = gather(cfg, method, points)
     steps = steps_of_seed(info, method, source, sets.images)
-
-    def shape(array: np.ndarray) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(array.shape, array.dtype)
-
-    rows, seed = jax.ShapeDtypeStruct((cfg.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
-    of_seed = {name: shape(column[0]) for name, column in columns.items()}
-    abstract = seeds.abstract(steps.init, {name: shape(array) for name, array in sets.arrays.items()}, rows, seed, of_seed)
-    seeds.check_memory(abstract, f"parameters and optimizer of {seeds.size} networks")
     init = seeds.over(steps.init, shared=(0,), once=True)
+    arrays = {name: seeds.like(array) for name, array in sets.arrays.items()}
+    rows = seeds.like(jax.ShapeDtypeStruct((seeds.size, cfg.batch_size), np.int32), "seed", "data")
+    given = (rows, seeds.like(seeds.numbers, "seed"), {name: seeds.like(column, "seed") for name, column in columns.items()})
+    state = init.abstract(arrays, *given)
+    of_one, rest = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (state, given))
+    metrics = jax.eval_shape(steps.metrics, of_one, arrays, *rest)
+    zeros = {name: np.zeros(seeds.size, np.float32) for name in metrics}
+    alive = np.ones(seeds.size, bool)
+    abstract = Run(state, *jax.tree.map(lambda x: seeds.like(x, "seed"), (alive, zeros)))
+    seeds.check_memory(abstract, f"parameters and optimizer of {seeds.size} networks")
     advance = seeds.over(steps.advance, shared=(1, 3) if sets.images is not None and cfg.shared_order else (1,), donate=(0,))
     weighted = weigh(cfg, method.sampling, points, columns, per_point) if method.sampling else None
     placed = seeds.place(columns, "seed")
@@ -245,7 +251,7 @@ def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, columns
         seeds=seeds,
         images=sets.images,
         arrays=seeds.place(sets.arrays),
-        init=lambda arrays, rows, numbers: init(arrays, rows, numbers, placed),
+        init=lambda arrays, rows, numbers: Run(init(arrays, rows, numbers, placed), *seeds.place((alive, zeros), "seed")),
         advance=Advance(advance, placed),
         abstract=abstract,
         steps_per_call=steps_per_call(cfg, source),
