@@ -56,7 +56,14 @@ def _evaluate(argv: list[str]) -> int:
     parser.add_argument("--watch", action="store_true", help="wait for further epochs until the last is done")
     allowed = "module of your own that the run's classes are from; it is imported, and found on the Python path. May be repeated"
     parser.add_argument("--allow-module", action="append", default=[], metavar="NAME", help=allowed)
-    arguments = parser.parse_args(argv)
+    from jaxbed.system import processes
+
+    arguments = parser.parse_args(processes.join(argv))
+    with processes.together():
+        return _answer(arguments)
+
+
+def _answer(arguments: argparse.Namespace) -> int:
     from jaxbed import config, parallel
     from jaxbed.evaluation import evaluate
     from jaxbed.training import plan

@@ -12,28 +12,33 @@ if TYPE_CHECKING:
     import pathlib
 
     from jaxbed.config import Train
+    from jaxbed.training.log import Log
+    from jaxbed.training.members import GridPoint
 
 
 def main(words: list[str]) -> int:
     """Does what the words of a command line ask for; returns the exit code."""
     from jaxbed import command_line, parallel
+    from jaxbed.system import processes
     from jaxbed.tuning import launch
 
     launch.follow()
-    asked = command_line.parse(words)
-    if asked is None:
-        return 0
-    parallel.use_cores(asked.cfg.seeds, asked.cfg.mesh)
-    return run(asked.cfg, asked.workdir)
+    words = processes.join(words)
+    with processes.together():
+        asked = command_line.parse(words)
+        if asked is None:
+            return 0
+        parallel.use_cores(asked.cfg.seeds, asked.cfg.mesh)
+        return run(asked.cfg, asked.workdir)
 
 
 def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     """Train, evaluate, print. Returns the exit code: 0, 128 + the signal that stopped it (the same call then resumes), or 2."""
     from jaxbed import config, parallel
-    from jaxbed.evaluation import evaluate, metrics
+    from jaxbed.evaluation import evaluate
+    from jaxbed.system import processes
     from jaxbed.training import curves, lock, plan, staged
     from jaxbed.training.log import Log
-    from jaxbed.tuning import launch
 
     parallel.keep_compilations()
     config.check(cfg)
@@ -45,7 +50,8 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     for point in points:
         evaluate.chosen(last, point.source)  # a wrong name shows before the training, not after
     with lock.held(workdir):
-        config.claim(cfg, workdir)  # nothing is written before all that can be refused was looked at
+        lock.check_shared(workdir)
+        processes.first(lambda: config.claim(cfg, workdir))  # nothing is written before all that can be refused was looked at
         log = Log(workdir)
         log.header(cfg, points)
         log.data(points)
@@ -54,14 +60,21 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     if status:
         log.say(f"stopped by signal {status}; run the same command again to resume")
         return 128 + status
+    return processes.first(lambda: report(cfg, last, points, workdir, log))
+
+
+def report(cfg: "Train", last: "Train", points: "list[GridPoint]", workdir: "pathlib.Path", log: "Log") -> int:
+    """Prints the scores of a run, `last` being what was trained of its configuration. Returns the exit code of the statistics."""
+    from jaxbed.evaluation import evaluate, metrics
+    from jaxbed.stats import main as statistics
+    from jaxbed.tuning import launch
+
     if all(split.role == "val" for split in evaluate.chosen(last, points[0].source).values()):
         for point in points:
             log.say(f"{point.name} {metrics.validation(workdir / point.name)}".strip())
         log.say("only validation images were evaluated, which also select epochs: no scores to compare. Name a test or OOD set for them")
         return 0
-    from jaxbed.stats import main as statistics
-
-    alive = launch.alive(workdir)
+    status, alive = 0, launch.alive(workdir)
     for i, point in enumerate(points):
         if point.name:
             log.say(f"\n{workdir / point.name}")

@@ -15,10 +15,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxbed.system import cache, memory
+from jaxbed.system import cache, memory, processes
 from jaxbed.values import Whole
 
 PyTree = Any
@@ -53,9 +54,7 @@ class Seeds:
             raise ValueError(f"seeds = {size} cannot be split over mesh.seed = {rows} rows of devices: take a divisor")
         self.size, self.rows, self.columns = size, rows, columns
         self.within = mesh.within
-        self.mesh = jax.make_mesh(
-            (rows, columns), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[: rows * columns]
-        )
+        self.mesh = _lay(rows, columns)
         self.numbers = np.tile(np.arange(first, first + seeds, dtype=np.int32), variants)
         self.array = self.place(self.numbers, "seed")
 
@@ -64,7 +63,32 @@ class Seeds:
         return NamedSharding(self.mesh, P(*axes))
 
     def place(self, tree: PyTree, *axes: str | None) -> PyTree:
-        return jax.device_put(tree, self.sharding(*axes))
+        """The arrays of a tree, which every process has whole, on the devices."""
+        sharding = self.sharding(*axes)
+        if processes.count() == 1:
+            return jax.device_put(tree, sharding)
+        return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, x.__getitem__), gather(tree))
+
+    def place_part(self, part: np.ndarray, shape: tuple[int, ...], start: tuple[int, ...], *axes: str | None) -> jax.Array:
+        """An array of which this process has only the part that its devices need, from the index `start` on."""
+        sharding = self.sharding(*axes)
+        if processes.count() == 1:
+            return jax.device_put(part, sharding)
+
+        def of_device(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None
+            bounds = (cut.indices(size)[:2] for cut, size in zip(index, shape, strict=True))
+            return part[tuple(slice(first - offset, last - offset) for (first, last), offset in zip(bounds, start, strict=True))]
+
+        return jax.make_array_from_callback(shape, sharding, of_device)
+
+    def here(self, batch_size: int) -> tuple[slice, slice]:
+        """Which seeds, and which images of a batch, the devices of this process need."""
+        rows, columns = np.nonzero(np.vectorize(lambda device: device.process_index == processes.index())(self.mesh.devices))
+        cuts = []
+        for cells, parts, size in ((rows, self.rows, self.size), (columns, self.columns, batch_size)):
+            cuts.append(slice(cells.min() * size // parts, (cells.max() + 1) * size // parts))
+        return cuts[0], cuts[1]
 
     def like(self, array: Any, *axes: str | None) -> jax.ShapeDtypeStruct:
         """What `place` would make of an array: its shape, type and placement."""
@@ -144,10 +168,41 @@ class ForAllSeeds:
             return self._compiled.lower("map" if self._seeds.within == "map" else "vmap", *args)
 
 
+def _lay(rows: int, columns: int) -> jax.sharding.Mesh:
+    """The mesh. Of several processes, the devices of a row are those of one process as far as they go: nothing crosses rows.
+
+    Raises ValueError where a process would have nothing to do.
+    """
+    axes, types = ("seed", "data"), (AxisType.Auto,) * 2
+    if processes.count() == 1:
+        return jax.make_mesh((rows, columns), axes, axis_types=types, devices=jax.devices()[: rows * columns])
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))[: rows * columns]
+    if idle := sorted(set(range(processes.count())) - {device.process_index for device in devices}):
+        raise ValueError(
+            f"{rows} rows of seeds x {columns} devices that share a batch leave {processes.names()[idle[0]]} without work: start fewer "
+            "processes, or take more seeds, another batch_size or another mesh"
+        )
+    return jax.sharding.Mesh(np.array(devices).reshape(rows, columns), axes, axis_types=types)
+
+
+def gather(tree: PyTree) -> PyTree:
+    """The arrays of a tree whole, in the memory of every process."""
+    if processes.count() == 1:
+        return jax.device_get(tree)
+
+    def whole(x: Any) -> np.ndarray:
+        local = not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated
+        return np.asarray(x) if local else multihost_utils.process_allgather(x, tiled=True)
+
+    return jax.tree.map(whole, tree)
+
+
 def free_bytes() -> int | None:
-    """Memory that is left on the fullest device; None where the backend does not count (CPU)."""
+    """Memory that is left on the fullest device of all; None where the backend does not count (CPU)."""
     counts = [device.memory_stats() for device in jax.local_devices()]
-    return min(c["bytes_limit"] - c["bytes_in_use"] for c in counts) if all(counts) else None
+    free = min(c["bytes_limit"] - c["bytes_in_use"] for c in counts) if all(counts) else None
+    of_all = processes.gather(free, "memory")
+    return min((each for each in of_all if each is not None), default=None)
 
 
 def fitting(mesh: Mesh) -> Mesh:
@@ -170,12 +225,12 @@ def use_cores(seeds: int, mesh: Mesh) -> None:
     """
     chosen = jax.config.jax_num_cpu_devices > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")  # type: ignore[attr-defined]  # JAX defines it at run time
     if not chosen and not mesh.seed and not mesh.data:
-        jax.config.update("jax_num_cpu_devices", cpu_devices(seeds))
+        jax.config.update("jax_num_cpu_devices", cpu_devices(seeds, processes.count()))
 
 
-def cpu_devices(seeds: int) -> int:
-    """The largest divisor of `seeds` up to MOST_CPU_DEVICES: each device has a copy of the data set."""
-    return next((n for n in range(min(seeds, MOST_CPU_DEVICES), 0, -1) if seeds % n == 0), 1)
+def cpu_devices(seeds: int, of_processes: int = 1) -> int:
+    """Devices of each process, together a divisor of `seeds`, and at most MOST_CPU_DEVICES: each has a copy of the data set."""
+    return next((n for n in range(min(seeds, MOST_CPU_DEVICES), 0, -1) if seeds % (n * of_processes) == 0), 1)
 
 
 def finite(tree: PyTree) -> jax.Array:

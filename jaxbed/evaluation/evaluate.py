@@ -11,6 +11,7 @@ Of a run with a grid, each grid point has these files in a folder of its own, an
 """
 
 import collections
+import functools
 import hashlib
 import json
 import pathlib
@@ -27,7 +28,7 @@ from jaxbed.data import stream
 from jaxbed.data.source import EvaluationSet, Source, cells
 from jaxbed.evaluation import answers, decision_rules, metrics, pools
 from jaxbed.stats import tables
-from jaxbed.system import files
+from jaxbed.system import files, processes
 from jaxbed.training import lock, train
 from jaxbed.training.log import Log
 from jaxbed.training.members import GridPoint, seeds_of_point
@@ -75,25 +76,30 @@ def evaluate(
     """
     members = cfg.seeds * len(points)
     of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in (columns or {}).items()}
-    program, done = train.prepare(cfg, points, workdir, of_members), set()
+    program, done = train.prepare(cfg, points, workdir, of_members), set[tuple[int, str]]()
     _, epochs = train.stores(workdir, program.seeds.size, log)
     evaluations = prepare(cfg, points, program, pathlib.Path(workdir), set(epochs.numbers()))
     together = EPOCHS if any(one_pool.streamed for evaluation in evaluations for one_pool in evaluation.pools) else 1
     if not epochs.numbers() and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
-    with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
+    loaders = THREADS if processes.count() == 1 else 1  # several processes load together, and so in one order
+    with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads, ThreadPoolExecutor(loaders) as loader:
         while True:
             trained = epochs.numbers()
             identities = {epoch: epochs.identity(epoch) for epoch in trained}
-            done |= {pair for pair in identities.items() if pair not in done and all(answered(each, *pair) for each in evaluations)}
-            left = [epoch for epoch, checkpoint in identities.items() if (epoch, checkpoint) not in done]
+
+            def unanswered(identities: dict[int, str] = identities) -> list[int]:
+                done.update(pair for pair in identities.items() if pair not in done and all(answered(each, *pair) for each in evaluations))
+                return [epoch for epoch, checkpoint in identities.items() if (epoch, checkpoint) not in done]
+
+            left = processes.first(unanswered)
             loading: collections.deque[Future] = collections.deque()
             damaged = []
             for start in range(0, len(left), together):
                 if interrupt.signal:
                     return interrupt.signal
                 for following in left[start + len(loading) : start + together + AHEAD]:
-                    loading.append(threads.submit(epochs.load, following, snapshot(program.abstract)))
+                    loading.append(loader.submit(epochs.load, following, snapshot(program.abstract)))
                 group = []
                 for epoch in left[start : start + together]:
                     try:
@@ -106,7 +112,7 @@ def evaluate(
                 raise ValueError(f"{'; '.join(damaged)}. All other epochs are evaluated. Restore it, or train again in another workdir")
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
-            if lock.is_free(workdir) and epochs.numbers() == trained:
+            if processes.first(lambda: lock.is_free(workdir)) and epochs.numbers() == trained:
                 cure = (
                     "Every seed became non-finite"
                     if launch.died(workdir)
@@ -122,14 +128,26 @@ def prepare(cfg: config.Train, points: list[GridPoint], program: Program, workdi
     for point in points:
         sets, folder = chosen(cfg, point.source), workdir / point.name / "responses"
         asked = {name: identity(evaluation_set) for name, evaluation_set in sets.items()}
-        keep(folder, asked, trained)
-        describe(folder, point.source, sets, asked)
-        if point.name:
-            config.save(point.given, workdir / point.name / "config.json")
+        processes.first(functools.partial(note, workdir, point, sets, folder, asked, trained))
         if id(point.source) not in ready:
             ready[id(point.source)] = pools.pool(program.method.predict, seeds, point.source, sets, cfg.eval.batch_size)
         evaluations.append(Evaluation(folder, asked, seeds, ready[id(point.source)]))
     return evaluations
+
+
+def note(
+    workdir: pathlib.Path,
+    point: GridPoint,
+    sets: dict[str, EvaluationSet],
+    folder: pathlib.Path,
+    asked: dict[str, str],
+    trained: set[int],
+) -> None:
+    """Writes down what the answers of a grid point will mean."""
+    keep(folder, asked, trained)
+    describe(folder, point.source, sets, asked)
+    if point.name:
+        config.save(point.given, workdir / point.name / "config.json")
 
 
 def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
@@ -214,11 +232,12 @@ def answer(group: list[Loaded], evaluations: list[Evaluation], log: Log, threads
             passed = _pass(each, weights_of_epochs, interrupt)
             whole = whole and bool(passed)
             for loaded, weights, answered_images in zip(group, weights_of_epochs, passed, strict=whole):
-                flat, alive = answered_images.reshape(seeds.size, -1)[:, : sum(each.sizes)], np.asarray(weights["alive"])
+                flat, alive = answered_images.reshape(seeds.size, -1)[:, : sum(each.sizes)], parallel.gather(weights["alive"])
                 for name, response in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
                     content = {"response": response.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
                     content |= {"checkpoint": loaded.identity, "asked": evaluation.asked[name]}
-                    written.append(threads.submit(answers.write, evaluation.folder / name / f"{loaded.epoch}.npz", content))
+                    if processes.is_first():
+                        written.append(threads.submit(answers.write, evaluation.folder / name / f"{loaded.epoch}.npz", content))
     for file in written:
         try:
             file.result()
@@ -237,4 +256,4 @@ def _pass(pool: pools.Pool, weights_of_epochs: list[PyTree], interrupt: Interrup
             return []
         blocks.append([pool.answers(weights["params"], weights["stats"], block) for weights in weights_of_epochs])
         jax.block_until_ready(blocks[-2:-1])  # the device answers one block while the next is read, and holds no more
-    return [np.concatenate(answers, axis=1) for answers in zip(*blocks, strict=True)]
+    return [np.concatenate(parallel.gather(answers), axis=1) for answers in zip(*blocks, strict=True)]

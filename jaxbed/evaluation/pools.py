@@ -56,10 +56,15 @@ def blocks(seeds: parallel.Seeds, images: list[np.ndarray | stream.Images], batc
 def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[jax.Array]:
     """All images in blocks of STEPS batches, read ahead; the last block is filled up with repetitions."""
     size = STEPS * batch
-    count = -(-len(images) // size)
-    read = stream.batches(images, lambda block: np.arange(block * size, (block + 1) * size) % len(images), 0, count)
-    pixels_of_blocks = (pixels.reshape(STEPS, batch, *images.shape[1:]) for pixels, _ in read)
-    yield from stream.ahead((seeds.place(pixels, None, "data") for pixels in pixels_of_blocks), 1)
+    count, cut = -(-len(images) // size), seeds.here(batch)[1]
+    shape, start = (STEPS, batch, *images.shape[1:]), (0, cut.start, *[0] * len(images.shape[1:]))
+
+    def rows_of(block: int) -> np.ndarray:
+        rows = np.arange(block * size, (block + 1) * size) % len(images)
+        return rows.reshape(STEPS, batch)[:, cut].ravel()
+
+    parts = (pixels.reshape(STEPS, -1, *images.shape[1:]) for pixels, _ in stream.batches(images, rows_of, 0, count))
+    yield from stream.ahead((seeds.place_part(part, shape, start, None, "data") for part in parts), 1)
 
 
 def _answers(predict: Callable, source: Source, rule: str) -> Callable:

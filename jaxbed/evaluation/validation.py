@@ -46,7 +46,7 @@ class Validation:
         for point, sets, of_pools in zip(self._points, self._sets, answers, strict=True):
             accuracies: dict[str, np.ndarray] = {}
             for pool, blocks in zip(self._pools.get(id(point.source), []), of_pools, strict=True):
-                flat = np.concatenate(blocks, axis=1).reshape(self._seeds.size, -1)[:, : sum(pool.sizes)]
+                flat = np.concatenate(parallel.gather(blocks), axis=1).reshape(self._seeds.size, -1)[:, : sum(pool.sizes)]
                 for name, answer in zip(pool.names, np.split(flat, np.cumsum(pool.sizes)[:-1], axis=1), strict=True):
                     label, bias = sets[name].split.label, sets[name].split.bias
                     correct, conflicting = answer == label, (bias >= 0) & (bias != label)

@@ -21,19 +21,27 @@ def of(command: Callable[[], int], name: str = "jaxbed") -> int:
     """
     try:
         return command()
-    except (ValueError, OSError) as error:
-        reason = _of_system(error) if isinstance(error, OSError) else str(error)
-    except MemoryError:
-        reason = f"not enough memory: {CURE}"
-    except RuntimeError as error:
-        if type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError") or "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        reason = f"not enough memory on the device: {CURE}"
     except KeyboardInterrupt:
         print(MESSAGE, file=sys.stderr, flush=True)
         return STOPPED
+    except Exception as error:
+        if not (reason := reason_of(error)):
+            raise
     tell(name, reason)
     return 2
+
+
+def reason_of(error: Exception) -> str:
+    """What a person is told of bad input and of what the system refuses; empty for an error that nobody foresaw."""
+    if isinstance(error, OSError):
+        return _of_system(error)
+    if isinstance(error, ValueError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {CURE}"
+    if type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and "RESOURCE_EXHAUSTED" in str(error):
+        return f"not enough memory on the device: {CURE}"
+    return ""
 
 
 def tell(name: str, reason: object) -> None:

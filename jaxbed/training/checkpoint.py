@@ -20,7 +20,7 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from jaxbed.system import files
+from jaxbed.system import files, processes
 
 PyTree = Any
 SMALL_BYTES = 2**20
@@ -51,20 +51,27 @@ class Store:
         At most two are on their way: the files of one are listed while the next is written. Raises what went wrong with earlier ones.
         """
         self._settle(0 if number in self._pending else 1)
-        self._list(number).unlink(missing_ok=True)  # from here on the old one, if any, does not count
-        self.folder.mkdir(parents=True, exist_ok=True)
+        processes.first(lambda: self._discard(number), f"discard {self.folder}")
         with self._writing(number), self._context():
             response = ocp.save_async(self.folder / str(number), tree, overwrite=True)
         self._pending[number] = self._worker.submit(self._finish, number, response)
 
+    def _discard(self, number: int) -> None:
+        """From here on the old checkpoint of that number, if any, does not count."""
+        self._list(number).unlink(missing_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
     def _finish(self, number: int, response: Any) -> None:
         with self._writing(number):
             response.result()
+        processes.first(lambda: self._finish_first(number), f"finish {self.folder}")
+
+    def _finish_first(self, number: int) -> None:
         files.write(self._list(number), json.dumps(_digests(self.folder / str(number))))
         if self.keep:
             # what lies ahead belongs to a past that was abandoned as damaged: it must not push out what is sound
-            ahead = [n for n in self.numbers() if n > number]
-            behind = [n for n in self.numbers() if n < number]
+            ahead = [n for n in self._numbers() if n > number]
+            behind = [n for n in self._numbers() if n < number]
             for old in ahead + behind[: max(len(behind) - self.keep + 1, 0)]:
                 self._list(old).unlink()
                 shutil.rmtree(self.folder / str(old), ignore_errors=True)
@@ -94,10 +101,16 @@ class Store:
 
     def numbers(self) -> list[int]:
         """Finished checkpoints in rising order."""
+        return processes.first(self._numbers, f"numbers {self.folder}")
+
+    def _numbers(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdecimal() and path.is_file())
 
     def fault(self, number: int) -> str:
         """What is wrong with a checkpoint; empty if nothing."""
+        return processes.first(lambda: self._fault(number), f"fault {self.folder} {number}")
+
+    def _fault(self, number: int) -> str:
         if not self._list(number).is_file():
             return "it was never finished"
         try:
@@ -112,7 +125,8 @@ class Store:
 
     def identity(self, number: int) -> str:
         """A digest of the whole content: equal where two checkpoints are."""
-        return hashlib.blake2b(self._list(number).read_bytes(), digest_size=16).hexdigest()
+        path = self._list(number)
+        return processes.first(lambda: hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest(), f"identity {self.folder} {number}")
 
     def load(self, number: int, abstract: PyTree) -> PyTree:
         """The tree saved under `number`, in the shapes and placement of `abstract`; ValueError where it is not intact."""
@@ -144,9 +158,8 @@ class Store:
 
     def latest(self, abstract: PyTree) -> tuple[int, PyTree] | None:
         """The newest intact checkpoint and its number, or None. Says which newer ones it had to pass over, and why."""
-        started = {int(path.name) for path in self.folder.glob("[0-9]*") if path.is_dir() and path.name.isdigit()}
-        started.update(self.numbers())
-        for number in sorted(started, reverse=True):
+        started = processes.first(self._started, f"started {self.folder}")
+        for number in started:
             fault = self.fault(number)
             if not fault:
                 return number, self.load(number, abstract)
@@ -154,6 +167,11 @@ class Store:
         if started:
             self._say(f"no checkpoint in {self.folder} is intact: starting from the beginning")
         return None
+
+    def _started(self) -> list[int]:
+        """Numbers of all checkpoints, finished or not, in falling order."""
+        folders = {int(path.name) for path in self.folder.glob("[0-9]*") if path.is_dir() and path.name.isdigit()}
+        return sorted(folders.union(self._numbers()), reverse=True)
 
     def _context(self) -> ocp.Context:
         """A new one each time: two threads must not share it."""

@@ -5,14 +5,23 @@ import fcntl
 import os
 import pathlib
 import time
+import uuid
 from collections.abc import Iterator
+
+from jaxbed.system import processes
 
 PAUSE_SECONDS = 0.2
 
 
 @contextlib.contextmanager
 def held(workdir: pathlib.Path) -> Iterator[None]:
-    """Makes the workdir. Raises ValueError where another process is within; how that one ends does not matter."""
+    """Makes the workdir. Raises ValueError where another process is within; how that one ends does not matter.
+
+    Of the processes of one run, the first holds it for all.
+    """
+    if not processes.is_first():
+        yield
+        return
     workdir.mkdir(parents=True, exist_ok=True)
     folder = os.open(workdir, os.O_RDONLY)
     try:
@@ -27,6 +36,19 @@ def held(workdir: pathlib.Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def check_shared(workdir: pathlib.Path) -> None:
+    """Raises ValueError where the processes of a run do not see one workdir."""
+    if processes.count() == 1:
+        return
+    name = processes.first(lambda: f".shared-{uuid.uuid4().hex}")  # new, so that no file system remembers that it is absent
+    probe = workdir / name
+    processes.first(probe.touch)
+    for process, sees in zip(processes.names(), processes.gather(probe.is_file()), strict=True):
+        if not sees:
+            raise ValueError(f"{process} does not see {workdir.absolute()} as {processes.names()[0]} does: take a --workdir that all share")
+    processes.first(probe.unlink)
 
 
 def is_free(workdir: pathlib.Path) -> bool:

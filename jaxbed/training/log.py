@@ -21,9 +21,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import jaxbed
-from jaxbed import config
+from jaxbed import config, parallel
 from jaxbed.data.source import Source, cells, describe, one_colour
 from jaxbed.data.split import Split
+from jaxbed.system import processes
 from jaxbed.training import curves, rng
 from jaxbed.training.members import GridPoint
 from jaxbed.training.program import Program
@@ -33,18 +34,25 @@ FEW = 30  # conflicting validation images
 
 
 class Log:
-    """Appends to WORKDIR/log.jsonl, one object a line with its `kind` and time; `say` shows a line and keeps it too."""
+    """Appends to WORKDIR/log.jsonl, one object a line with its `kind` and time; `say` shows a line and keeps it too.
+
+    Of several processes the first alone does so.
+    """
 
     def __init__(self, workdir: pathlib.Path):
         logging.set_verbosity(logging.FATAL)  # orbax logs a page per checkpoint; it also raises what fails
-        pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
         self._path = pathlib.Path(workdir) / "log.jsonl"
+        self._console = Console(highlight=False, soft_wrap=True, markup=False, quiet=not processes.is_first())
+        if not processes.is_first():
+            return
+        pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
         if self._path.is_file() and not self._path.read_bytes().endswith(b"\n"):  # a process was killed while it wrote
             with self._path.open("a") as file:
                 file.write("\n")
-        self._console = Console(highlight=False, soft_wrap=True, markup=False)
 
     def write(self, kind: str, **fields: Any) -> None:
+        if not processes.is_first():
+            return
         self.check()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         with self._path.open("a") as file:
@@ -52,7 +60,7 @@ class Log:
 
     def check(self) -> None:
         """Raises ValueError where the workdir is gone: what else is written there would be half a run."""
-        if not self._path.parent.is_dir():
+        if processes.is_first() and not self._path.parent.is_dir():
             raise ValueError(f"{self._path.parent} was deleted while this command worked in it: give the command again to start over")
 
     def say(self, text: str) -> None:
@@ -75,7 +83,8 @@ class Log:
         )
         several = f" of {len(points)} grid points" if len(points) > 1 else ""
         runs = f"seeds {cfg.first_seed}-{cfg.first_seed + cfg.seeds - 1}{several}"
-        self.say(f"{cfg.name} on {points[0].source.name}, {runs}, {len(devices)} x {devices[0]}")
+        several_processes = f" of {processes.count()} processes" if processes.count() > 1 else ""
+        self.say(f"{cfg.name} on {points[0].source.name}, {runs}, {len(devices)} x {devices[0]}{several_processes}")
         if cfg.published:
             self.say(f"settings of {cfg.published}")
         if changed := sorted({line for point in points for line in config.overridden(point.cfg)}):
@@ -139,7 +148,8 @@ class Log:
             task = bar.add_task(f"{cfg.name} steps", total=total, completed=step)
             record = Record(self, cfg, points, program, step, lambda step: bar.update(task, completed=step))
             names = [record.member(i) for i in range(program.seeds.size)]
-            record.sinks = curves.open_all(cfg.curves, self._path.parent, config.to_dict(cfg), names)
+            if processes.is_first():
+                record.sinks = curves.open_all(cfg.curves, self._path.parent, config.to_dict(cfg), names)
             for sink in record.sinks:
                 stack.callback(sink.close)
             yield record
@@ -178,7 +188,7 @@ class Record:
         seed_steps [S]: where a dead seed stopped. accuracies() gives {name: [S]} of the validation images, which may take a moment.
         """
         steps, numbers = self._program.info.steps_per_epoch, self._program.seeds.numbers
-        totals, lives, died = jax.device_get((sums, alive, seed_steps))
+        totals, lives, died = parallel.gather((sums, alive, seed_steps))
         seconds, ended = time.monotonic() - self._started, time.monotonic()
         images = (step - self._step) * self._cfg.batch_size * len(numbers)
         of_members: dict[str, np.ndarray] = {**accuracies(), **{name: total / steps for name, total in totals.items()}}
@@ -205,7 +215,8 @@ class Record:
             self._log.write("diverged", seed=int(numbers[i]), step=int(died[i]))
             self._log.say(f"{self.member(int(i))} became non-finite after step {died[i]}: frozen and marked; the others go on")
         if self._program.images is not None:
-            for name, reason in sorted(self._program.images.skipped.items()):
+            of_processes = processes.gather(dict(self._program.images.skipped), "skipped")
+            for name, reason in sorted({name: reason for skipped in of_processes for name, reason in skipped.items()}.items()):
                 if name not in self._unreadable:
                     self._unreadable.add(name)
                     self._log.write("unreadable", image=name, reason=reason)

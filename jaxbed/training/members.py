@@ -19,6 +19,7 @@ import numpy as np
 from jaxbed import config, parallel
 from jaxbed.config import Train
 from jaxbed.data.source import Source
+from jaxbed.system import processes
 from jaxbed.values import look_up, with_field
 
 
@@ -122,5 +123,7 @@ def seeds_of_point(cfg: Train, whole: parallel.Seeds) -> parallel.Seeds:
     """The seeds of one grid point, laid over the same devices as all."""
     if whole.size == cfg.seeds:
         return whole
-    mesh = dataclasses.replace(cfg.mesh, seed=math.gcd(cfg.seeds, whole.rows), data=whole.columns)
+    rows = math.gcd(cfg.seeds, whole.rows)
+    columns = whole.columns if processes.count() == 1 else whole.rows * whole.columns // rows  # each process has its part
+    mesh = dataclasses.replace(cfg.mesh, seed=rows, data=columns)
     return parallel.Seeds(cfg.seeds, cfg.first_seed, mesh)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from jaxbed import config
+from jaxbed import config, parallel
 from jaxbed.models import convert, convnext, efficientnet, torch_files
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run, snapshot
@@ -64,7 +64,7 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], me
         run_there = f"{origin.get('name')}, {origin.get('seeds')} seeds"
         raise ValueError(f"init_from = {source} ({run_there}) has other networks or members than this run: {difference}")
     saved = epochs.load(epoch, abstract)
-    if not np.asarray(saved["alive"]).all():
+    if not parallel.gather(saved["alive"]).all():
         raise ValueError(f"init_from = {source}: a seed had become non-finite there; take an earlier epoch")
     if members is not None:
         saved = program.seeds.place(jax.tree.map(lambda x: x[members], saved), "seed")

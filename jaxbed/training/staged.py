@@ -1,5 +1,6 @@
 """Trains a run: the stages that come before it, then itself. If interrupted at any point, the same command resumes."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from jaxbed.data.source import Source
 from jaxbed.evaluation import pools
 from jaxbed.method import Method
 from jaxbed.stages import Outputs
-from jaxbed.system import files
+from jaxbed.system import files, processes
 from jaxbed.training import lock, plan, train
 from jaxbed.training.log import Log
 from jaxbed.training.members import seeds_of_point
@@ -30,8 +31,8 @@ def run(cfg: Train, planned: list[Job], log: Log) -> int:
     """
     for number, job in enumerate(planned[:-1]):
         with lock.held(job.folder):  # a run like any other, which `jaxbed eval --watch` may follow
-            config.claim(job.cfg, job.folder)
-            if not _is_done(job) and (status := _train_stage(cfg, planned, number, log)):
+            processes.first(functools.partial(config.claim, job.cfg, job.folder))
+            if not processes.first(functools.partial(_is_done, job)) and (status := _train_stage(cfg, planned, number, log)):
                 return status
     last = planned[-1]
     given = _given(cfg, planned, len(planned) - 1, log)
@@ -53,7 +54,8 @@ def _train_stage(cfg: Train, planned: list[Job], number: int, log: Log) -> int:
     given = _given(cfg, planned, number, log)
     status = train.train(job.cfg, job.points, job.folder, own_log, given)
     if not status and job.stage.outputs:
-        files.write_arrays(plan.outputs_file(job.folder), outputs(job, given, log), compressed=False)
+        arrays = outputs(job, given, log)
+        processes.first(lambda: files.write_arrays(plan.outputs_file(job.folder), arrays, compressed=False))
     return status
 
 
@@ -79,7 +81,7 @@ def outputs(job: Job, given: Given, log: Log) -> dict[str, np.ndarray]:
     assert job.stage.outputs
     whole = train.prepare(job.cfg, job.points, job.folder, given.columns)
     weights = train.stores(job.folder, whole.seeds.size, log)[1].load(job.cfg.epochs, snapshot(whole.abstract))
-    if not np.asarray(weights["alive"]).all():
+    if not parallel.gather(weights["alive"]).all():
         cure = f"lower optim.lr (now {job.cfg.optim.lr}), delete {job.folder} and start again"
         raise ValueError(f"{job.cfg.name}: a network became non-finite: {cure}")
     parts, seeds = [], seeds_of_point(job.cfg, whole.seeds)
@@ -105,7 +107,7 @@ def _outputs(
         steps, batch = block.shape[:2]
         labels = label[np.arange(row, row + steps * batch) % len(label)].reshape(steps, batch)
         row += steps * batch
-        blocks.append(jax.device_get(compiled(weights["params"], weights["stats"], block, seeds.place(labels, None, "data"))))
+        blocks.append(parallel.gather(compiled(weights["params"], weights["stats"], block, seeds.place(labels, None, "data"))))
 
     def joined(*parts: np.ndarray) -> np.ndarray:
         flat = np.concatenate([part.reshape(part.shape[0], -1, *part.shape[3:]) for part in parts], axis=1)

@@ -18,11 +18,11 @@ from jaxbed.data import source as sources
 from jaxbed.data import stream
 from jaxbed.data.split import Split
 from jaxbed.evaluation.validation import Validation
-from jaxbed.system import files
+from jaxbed.system import files, processes
 from jaxbed.training import checkpoint, pretrained
 from jaxbed.training.log import Log, Record
 from jaxbed.training.members import GridPoint
-from jaxbed.training.preemption import Interrupt
+from jaxbed.training.preemption import SAVE, Interrupt
 from jaxbed.training.program import Feed, Program, Run, assemble, snapshot
 
 PyTree = Any
@@ -64,7 +64,7 @@ def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log
 
     validation = Validation(cfg, points, program.method, program.seeds) if cfg.eval.while_training else None
     with Interrupt() as interrupt, log.training(cfg, points, program, step) as record:
-        alive, saved_at = np.asarray(run.alive), time.monotonic()
+        alive, saved_at = parallel.gather(run.alive), time.monotonic()
         looked_at = saved_at
         feeds, stop, ended = feeds_from(cfg, program, step), 0, None
         while step < total and alive.any() and not stop:
@@ -81,8 +81,9 @@ def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log
             if time.monotonic() > looked_at + LOOK_SECONDS:
                 log.check()
                 looked_at = time.monotonic()
-            stop = interrupt.signal  # read once: what comes later is for the next step
-            if stop or step == total or due(cfg, saved_at, step % steps == 0):
+            wish = interrupt.wish(SAVE if due(cfg, saved_at) else 0)  # read once: what comes later is for the next step
+            stop = 0 if wish == SAVE else wish
+            if wish or step == total or (step % steps == 0 and not cfg.save.resume_every_minutes):
                 if ended:
                     alive, ended = finish(ended, record, epochs, steps, validation), None
                 epochs.wait()  # so that no state is resumed from whose epochs are not all on disk
@@ -100,17 +101,21 @@ def prepare(
     cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, columns: Mapping[str, np.ndarray] = NOTHING.columns
 ) -> Program:
     """Everything that runs all grid points, with columns [S, N, ...] for their batches. Raises ValueError for what cannot run."""
-    same_images(points, pathlib.Path(workdir))
+    described = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
+    for i, other in enumerate(processes.gather(described)):
+        if other != described:
+            this = processes.names()[processes.index()]
+            raise ValueError(f"{processes.names()[i]} has other training images than {this}: give all the same files")
+    processes.first(lambda: same_images(described, pathlib.Path(workdir)))
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(points), cfg.batch_size)
     return assemble(cfg, points, seeds, columns)
 
 
-def same_images(points: list[GridPoint], workdir: pathlib.Path) -> None:
+def same_images(described: list[dict[str, int | str]], workdir: pathlib.Path) -> None:
     """Keeps in WORKDIR/training_set.json which images are trained on; ValueError where something was trained on others.
 
     Rows would mean other images, and images that were trained on could be among those that are now held out.
     """
-    described = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
     path = workdir / "training_set.json"
     trained, cure = (workdir / "checkpoints").is_dir(), "restore it or, if the training images are the same as before, delete it"
     try:
@@ -162,10 +167,10 @@ def finish(ended: Ended, record: Record, epochs: checkpoint.Store, steps: int, v
     return alive
 
 
-def due(cfg: config.Train, saved_at: float, epoch_ends: bool) -> bool:
-    """Whether to save the whole state, `saved_at` the time of the last save."""
+def due(cfg: config.Train, saved_at: float) -> bool:
+    """Whether it is time to save the whole state, `saved_at` the time of the last save."""
     minutes = cfg.save.resume_every_minutes
-    return time.monotonic() - saved_at >= 60 * minutes if minutes else epoch_ends
+    return bool(minutes) and time.monotonic() - saved_at >= 60 * minutes
 
 
 def stores(workdir: pathlib.Path, seeds: int, log: Log) -> tuple[checkpoint.Store, checkpoint.Store]:
@@ -219,15 +224,23 @@ def _streamed(cfg: config.Train, program: Program, images: stream.Images, step: 
     seeds, steps = program.seeds, program.info.steps_per_epoch
     distinct = 1 if cfg.shared_order else seeds.size  # seeds with images of their own
     of_epoch = functools.lru_cache(2)(lambda epoch: order(cfg, program, epoch)[:distinct])
+    here, cut = seeds.here(cfg.batch_size)  # what the devices of this process need
+    read_here = slice(0, 1) if cfg.shared_order else here
 
     def rows_of(step: int) -> np.ndarray:
         epoch, step_of_epoch = divmod(step, steps)
-        return of_epoch(epoch)[:, step_of_epoch].ravel()
+        return of_epoch(epoch)[read_here, step_of_epoch, cut].ravel()
 
     read = stream.batches(images, rows_of, step)
     for rows in chunks:
-        count, batch = rows.shape[1:]
-        of_steps = zip(*(next(read) for _ in range(count)), strict=True)
-        pixels, taken = (_joined([array.reshape(distinct, 1, batch, *array.shape[1:]) for array in arrays]) for arrays in of_steps)
-        row = seeds.place(np.broadcast_to(taken, rows.shape), "seed", None, "data")
-        yield Feed(row, seeds.place(pixels[0], None, "data") if cfg.shared_order else seeds.place(pixels, "seed", None, "data"))
+        of_steps = zip(*(next(read) for _ in range(rows.shape[1])), strict=True)
+        count, part = len(range(*read_here.indices(distinct))), len(range(*cut.indices(cfg.batch_size)))
+        pixels, taken = (_joined([array.reshape(count, 1, part, *array.shape[1:]) for array in arrays]) for arrays in of_steps)
+        taken = np.broadcast_to(taken, rows[here, :, cut].shape)
+        row = seeds.place_part(taken, rows.shape, (here.start, 0, cut.start), "seed", None, "data")
+        inner, zeros = images.shape[1:], [0] * len(images.shape[1:])
+        if cfg.shared_order:
+            image = seeds.place_part(pixels[0], (*rows.shape[1:], *inner), (0, cut.start, *zeros), None, "data")
+        else:
+            image = seeds.place_part(pixels, (*rows.shape, *inner), (here.start, 0, cut.start, *zeros), "seed", None, "data")
+        yield Feed(row, image)
