@@ -1,4 +1,4 @@
-"""The command `jaxbed`: train, eval, sweep, stats. Each imports only what it needs."""
+"""The command `jaxbed`: train, eval, sweep, launch, stats. Each imports only what it needs."""
 
 import argparse
 import dataclasses
@@ -13,6 +13,7 @@ USAGE = """usage: jaxbed COMMAND ...
   train --config=METHOD[:DATA] [--workdir=DIR] [--config.NAME=VALUE ...]   train, evaluate, print scores (= python -m jaxbed.main)
   eval WORKDIR [--watch] [--allow-module NAME ...]                         evaluate the epochs that have no answers yet
   sweep --config=METHOD[:DATA] --grid FIELD=VALUE,VALUE ...                tune by validation, then train afresh (jaxbed sweep --help)
+  launch --processes N -- python -m jaxbed.main ...                        several processes of one run on this machine
   stats WORKDIR... | SCORES.csv                                            compare algorithms (jaxbed stats --help)
 """
 
@@ -35,11 +36,15 @@ def main() -> int:
         from jaxbed.stats import main as statistics
 
         return statistics.main(rest)
+    if command == "launch":
+        from jaxbed.system import starter
+
+        return ending.of(lambda: starter.main(rest))
     if command in ("-h", "--help"):
         print(USAGE)
         return 0
     if command:
-        ending.tell("jaxbed", f"{command!r} is not a command; there are train, eval, sweep and stats, see jaxbed --help")
+        ending.tell("jaxbed", f"{command!r} is not a command; there are train, eval, sweep, launch and stats, see jaxbed --help")
     else:
         print(USAGE, file=sys.stderr)
     return 2

@@ -49,6 +49,7 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     parallel.Seeds(last.seeds, last.first_seed, last.mesh, len(points), last.batch_size).check_batch(last.batch_size)
     for point in points:
         evaluate.chosen(last, point.source)  # a wrong name shows before the training, not after
+    processes.check_same(config.to_dict(cfg), "settings")
     with lock.held(workdir):
         lock.check_shared(workdir)
         processes.first(lambda: config.claim(cfg, workdir))  # nothing is written before all that can be refused was looked at

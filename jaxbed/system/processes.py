@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,10 +67,14 @@ class Group:
     """This process and the others."""
 
     def __init__(self, index: int, count: int, client: Any, patience: float):
+        from jax import monitoring
+
         self.index, self.count, self.patience = index, count, patience
         self._client, self._calls = client, dict[str, int]()
         self.names = [f"process {i} of {count} on {host}" for i, host in enumerate(self.gather(socket.gethostname(), "hosts"))]
         self.watch = watch.Watch(index, self.names, client, patience)
+        monitoring.register_event_listener(self._on_event)
+        monitoring.register_event_duration_secs_listener(self._on_duration)
 
     def first(self, function: Callable[[], T], name: str) -> T:
         key = self._key("first", name)
@@ -82,6 +87,14 @@ class Group:
         key = self._key("gather", name)
         self._client.key_value_set(f"{key}/{self.index}", json.dumps(value))
         return [json.loads(self._get(f"{key}/{i}")) for i in range(self.count)]
+
+    def _on_event(self, event: str, **_: Any) -> None:
+        if event.endswith("compile_requests_use_cache"):
+            self.watch.compiles(True)
+
+    def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            self.watch.compiles(False)
 
     def _get(self, key: str) -> str:
         """Waits for a value in pieces, between which Python can handle a signal. Where a process ends, the watch ends this one too."""
@@ -192,6 +205,14 @@ def gather(value: T, name: str = "run") -> list[T]:
     return _group.gather(value, name) if _group else [value]
 
 
+def check_same(value: Any, what: str) -> None:
+    """Raises ValueError where a process has another value, JSON, than the first one."""
+    if _group:
+        others = gather(value, f"same {what}")
+        if odd := [name for name, other in zip(names(), others, strict=True) if other != others[0]]:
+            raise ValueError(f"{odd[0]} has other {what} than {names()[0]}: give all the same")
+
+
 def agreed(wish: int) -> int:
     """What all processes do here: 0, or a number that one of them wished: of a signal to stop for, for example.
 
@@ -211,15 +232,12 @@ def together() -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit) as stop:
         code = stop.code if isinstance(stop, SystemExit) and isinstance(stop.code, int) else ending.STOPPED
-        watching.tell(code, f"{name} was stopped; run the same command again to resume")
-        raise
+        watching.end_all(code, f"{name} was stopped; run the same command again to resume")
     except Exception as error:
-        reason = ending.reason_of(error)
         if watch.may_be_of_another(str(error)):
-            watching.await_end()  # with its reason; if none ended, it is this one's fault
-        message = f"{name}: {reason or f'{type(error).__name__}: {error}'}"
-        watching.tell(2 if reason else 1, message)
-        if reason:
-            raise ValueError(message) from error
-        raise
+            watching.await_end()
+        if reason := ending.reason_of(error):
+            watching.end_all(2, reason if reason.startswith(tuple(_group.names)) else f"{name}: {reason}")
+        traceback.print_exc()
+        watching.end_all(1, f"{name}: {type(error).__name__}: {error}")
     watching.tell(0, "")

@@ -70,7 +70,7 @@ class Watch:
         self._gate = threading.Lock()  # closed while the processes agree on a place
         self._passed, self._round = 0, 0  # times that this process asked for wishes; wishes that were fulfilled
         self._wish, self._agreed, self._last = 0, 0, 0  # its own; that of all; of the times that it asks, the last that goes without
-        self._alone = 0
+        self._alone, self._compiling = 0, False
         threading.Thread(target=self._run, daemon=True).start()
 
     @contextlib.contextmanager
@@ -81,6 +81,10 @@ class Watch:
             yield
         finally:
             self._alone -= 1
+
+    def compiles(self, begins: bool) -> None:
+        """That a compilation begins or ends. One process may take minutes where another finds its program in a cache."""
+        self._compiling = begins
 
     def agreed(self, wish: int) -> int:
         """See `processes.agreed`."""
@@ -100,6 +104,11 @@ class Watch:
         with contextlib.suppress(Exception):  # of several kinds: the service is gone
             self._client.key_value_set(f"now/end/{self._index}", json.dumps([code, reason]), allow_overwrite=True)
 
+    def end_all(self, code: int, reason: str) -> NoReturn:
+        """Ends this process at once, and with it all others."""
+        self.tell(code, reason)
+        _end(code, reason)
+
     def await_end(self) -> None:
         """Gives the thread time to notice that another process is lost, and to end this one; returns if it does not."""
         time.sleep(self._patience + 4 * BEAT_SECONDS)
@@ -109,7 +118,7 @@ class Watch:
         while True:
             try:
                 number += 1
-                beat = f"{number} {self._passed} {self._alone}"
+                beat = f"{number} {self._passed} {self._alone + self._compiling}"
                 self._client.key_value_set(f"now/beat/{self._index}", beat, allow_overwrite=True)
                 now = {key.removeprefix("now/"): value for key, value in self._client.key_value_dir_get("now/")}
                 ends = {int(key.removeprefix("end/")): json.loads(value) for key, value in now.items() if key.startswith("end/")}

@@ -45,10 +45,10 @@ def check_shared(workdir: pathlib.Path) -> None:
     name = processes.first(lambda: f".shared-{uuid.uuid4().hex}")  # new, so that no file system remembers that it is absent
     probe = workdir / name
     processes.first(probe.touch)
-    for process, sees in zip(processes.names(), processes.gather(probe.is_file()), strict=True):
-        if not sees:
-            raise ValueError(f"{process} does not see {workdir.absolute()} as {processes.names()[0]} does: take a --workdir that all share")
+    blind = [process for process, sees in zip(processes.names(), processes.gather(probe.is_file()), strict=True) if not sees]
     processes.first(probe.unlink)
+    if blind:
+        raise ValueError(f"{blind[0]} does not see {workdir.absolute()} as {processes.names()[0]} does: take a --workdir that all share")
 
 
 def is_free(workdir: pathlib.Path) -> bool:

@@ -102,10 +102,7 @@ def prepare(
 ) -> Program:
     """Everything that runs all grid points, with columns [S, N, ...] for their batches. Raises ValueError for what cannot run."""
     described = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
-    for i, other in enumerate(processes.gather(described)):
-        if other != described:
-            this = processes.names()[processes.index()]
-            raise ValueError(f"{processes.names()[i]} has other training images than {this}: give all the same files")
+    processes.check_same(described, "training images")
     processes.first(lambda: same_images(described, pathlib.Path(workdir)))
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(points), cfg.batch_size)
     return assemble(cfg, points, seeds, columns)

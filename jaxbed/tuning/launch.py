@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from jaxbed.system import ending
@@ -34,18 +35,22 @@ def follow() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def choose(launcher: str, parameters: list[str], folder: pathlib.Path) -> Launch:
-    """The function that executes runs. `parameters` are NAME=VALUE for submitit, whose files go to `folder`."""
+def choose(launcher: str, parameters: list[str], folder: pathlib.Path, processes: int = 1) -> Launch:
+    """The function that executes runs, each in so many processes. `parameters` are NAME=VALUE for submitit, whose files go to `folder`."""
+    if processes < 1:
+        raise ValueError(f"--processes {processes}: must be at least 1")
     if launcher == "submitit":
+        if processes > 1:
+            raise ValueError(f"--processes {processes} are of this machine: for a scheduler, add --slurm nodes=N --slurm tasks_per_node=M")
         return functools.partial(submit, _executor(dict(map(_parameter, parameters)), folder))
     if parameters:
         raise ValueError(f"--slurm {parameters[0]} is for a scheduler: add --launcher submitit")
-    return one_by_one
+    return functools.partial(one_by_one, processes)
 
 
-def one_by_one(runs: Runs) -> None:
+def one_by_one(processes: int, runs: Runs) -> None:
     for folder, arguments in runs.items():
-        check(folder, run(arguments))
+        check(folder, run(arguments, processes))
 
 
 def submit(executor: Any, runs: Runs) -> None:
@@ -56,20 +61,31 @@ def submit(executor: Any, runs: Runs) -> None:
         for folder, job in zip(runs, jobs, strict=True):
             if error := job.exception():
                 ending.tell(f"jaxbed: {folder}", error)
-            check(folder, 1 if error else job.result())
+            check(folder, 1 if error else job.results()[0])  # one of each process, which all end alike
     finally:
         for job in jobs:
             if not job.done():
                 job.cancel(check=False)
 
 
-def run(arguments: list[str]) -> int:
-    """The exit code of one run, in a process of its own. Whatever ends this call early lets the run save its state first."""
-    return next(side_by_side({"": ["-m", "jaxbed.main", *arguments]}, 1))[1]
+def run(arguments: list[str], processes: int = 1) -> int:
+    """The exit code of one run, in processes of its own. Whatever ends this call early lets the run save its state first."""
+    command = ["-m", "jaxbed.main", *arguments]
+    if processes > 1:
+        command = ["-m", "jaxbed.cli", "launch", "--processes", str(processes), "--", sys.executable, *command]
+    return next(side_by_side({"": command}, 1))[1]
 
 
-def side_by_side(commands: dict[str, list[str]], jobs: int, cwd: pathlib.Path | None = None) -> Iterator[tuple[str, int, float]]:
-    """(name, exit code, seconds) of Python processes {name: arguments}, as each ends; `jobs` of them at a time.
+def side_by_side(
+    commands: dict[str, list[str]],
+    jobs: int,
+    cwd: pathlib.Path | None = None,
+    program: Sequence[str] = (sys.executable,),
+    environments: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> Iterator[tuple[str, int, float]]:
+    """(name, exit code, seconds) of processes {name: arguments} of a program, by default Python, as each ends; `jobs` of them at a time.
+
+    environments {name: variables} are added to this process's own.
 
     Whatever ends this early asks those that run to stop and waits until they have saved their state; subprocess.run would kill them.
     """
@@ -79,7 +95,8 @@ def side_by_side(commands: dict[str, list[str]], jobs: int, cwd: pathlib.Path | 
         while waiting or running:
             while waiting and len(running) < jobs:
                 name = waiting.pop(0)
-                running[name] = subprocess.Popen([sys.executable, *commands[name]], cwd=cwd, env=environment), time.monotonic()
+                variables = {**environment, **environments.get(name, {})}
+                running[name] = subprocess.Popen([*program, *commands[name]], cwd=cwd, env=variables), time.monotonic()
             ended = [name for name, (process, _) in running.items() if process.poll() is not None]
             for name in ended:
                 process, begun = running.pop(name)

@@ -80,7 +80,7 @@ def run(argv: Sequence[str]) -> int:
     assert given  # help was asked for and given before
     workdir = asked.workdir or given.workdir.with_name(f"{given.workdir.name}-sweep")
     stages = [grid.parse(texts, given.cfg) for texts in asked.grid]
-    launcher = launch.choose(asked.launcher, asked.slurm, workdir / "submitit")
+    launcher = launch.choose(asked.launcher, asked.slurm, workdir / "submitit", asked.processes)
     return sweep(Sweep(stages, asked.seeds, asked.trials, asked.criterion, workdir, launcher), given.cfg, words)
 
 
@@ -97,6 +97,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--workdir", type=pathlib.Path, help="default: as a run's, with -sweep behind it")
     add("--launcher", default="local", choices=launch.LAUNCHERS, help="local: one run after another (default); submitit: a stage at once")
     add("--slurm", action="append", default=[], metavar="NAME=VALUE", help="parameter of submitit, e.g. slurm_partition=gpu; repeatable")
+    add("--processes", type=int, default=1, metavar="N", help="of each run, on this machine (default 1): see jaxbed launch")
     asked, words = parser.parse_known_args(list(argv))
     if strange := [word for word in words if not re.match(r"--config[.=]", word)]:
         raise ValueError(f"{strange[0]} is unknown: settings of all runs are given as --config=METHOD and --config.NAME=VALUE")
