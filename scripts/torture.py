@@ -1,8 +1,9 @@
 """Attacks jaxbed, and shows what it survives.
 
-    python scripts/torture.py [kills|signals|disks|damage|commands|hostile|all] [--tries N] [--seed N] [--first N]
+    python scripts/torture.py [kills|several|signals|disks|damage|commands|hostile|all] [--tries N] [--seed N] [--first N]
 
 kills      SIGKILL at random moments; afterwards the same command must end with the same bits
+several    a run in two processes, one of which is killed, hangs or is asked to stop: the other ends too, then as above
 signals    SIGTERM and Ctrl-C, once and twice: a clean end, then as above
 disks      full disks of several sizes: a clear refusal; with more space the same command ends with the same bits
 damage     damaged files of finished and half-finished runs: the same scores as before, or a refusal that names the file
@@ -26,10 +27,11 @@ from typing import NamedTuple
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from attacks import commands, damage, disks, hostile, interruptions, processes, runs
+from attacks import commands, damage, disks, hostile, interruptions, processes, runs, several
 
 KINDS = {  # attack of one try, tries by default
     "kills": (interruptions.kill, 54),
+    "several": (several.strike, 50),
     "signals": (interruptions.interrupt, 36),
     "disks": (disks.fill, 10),
     "damage": (damage.spoil, 162),

@@ -148,6 +148,11 @@ class Store:
                 return f"{name} is {saved_shape} there and {wanted_shape} here"
         return ""
 
+    def abstract(self, number: int) -> PyTree:
+        """Shapes and types of what is saved under `number`, to be loaded to one device of this process."""
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), self._metadata(number))
+
     def networks(self, number: int) -> set[str]:
         """Names of the networks whose parameters are saved under `number`."""
         return set(self._metadata(number)["params"])

@@ -5,7 +5,6 @@ import pathlib
 import re
 import shutil
 import time
-import warnings
 from typing import NamedTuple
 
 import jax
@@ -40,10 +39,15 @@ class Command(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
+EACH = ("--config.mesh.seed=0", "--config.mesh.data=0")
+
 COMMANDS = {
     "training": Command(TRAIN, ("--config=tiny.py", "--workdir=erm"), "erm"),
     "first stage": Command(TRAIN, ("--config=tiny.py:jtt", "--workdir=jtt"), "jtt"),
     "array": Command(TRAIN, ("--config=tiny.py", "--workdir=array", '--config.grid=("optim.lr=0.01,0.001",)'), "array"),
+    # a device for each seed, in one process or in two
+    "training, device each": Command(TRAIN, ("--config=tiny.py", "--workdir=erm", *EACH), "erm"),
+    "first stage, device each": Command(TRAIN, ("--config=tiny.py:jtt", "--workdir=jtt", *EACH), "jtt"),
     "jaxbed eval": Command(JAXBED, ("eval", "erm"), "erm/responses", ("training",)),
     "statistics": Command(JAXBED, ("stats", "erm", "jtt", "--permutations", "1000", "--out", "out"), "out", ("training", "first stage")),
     "sweep": Command(
@@ -134,8 +138,7 @@ def kept(folder: pathlib.Path, but: pathlib.Path | None = None) -> dict[str, str
         for part in ("resume", "epochs"):
             store = Store(checkpoints / part, 1, print)
             for number in store.numbers()[-1:] if part == "resume" else store.numbers():
-                with warnings.catch_warnings(action="ignore"):  # orbax's, of shardings: here is one device as there
-                    tree = jax.tree.leaves_with_path(store.load(number, None))
+                tree = jax.tree.leaves_with_path(store.load(number, store.abstract(number)))
                 name = f"{checkpoints.relative_to(folder)}/{part}/{number}"
                 found |= {f"{name}{jax.tree_util.keystr(place)}": _digest(np.asarray(leaf)) for place, leaf in tree}
     return found
