@@ -55,6 +55,9 @@ def test_commands_are_understood(page, tmp_path, monkeypatch):
 
 def understand(words: list[str]) -> None:
     """Raises, or ends the program, where a command has options that the program does not."""
+    if words[:2] == ["jaxbed", "launch"]:
+        assert words[2] == "--processes" and words[3].isdecimal() and words[4] == "--"
+        words = words[5:]
     kind = next((kind for kind in (TRAIN, STATS, EVAL, SWEEP) if tuple(words[: len(kind)]) == kind), None)
     rest = words[len(kind or ()) :]
     if kind == TRAIN:
@@ -176,9 +179,10 @@ def test_measures_and_decision_rules_are_listed():
     assert [name for name in decision_rules.RULES if name.startswith("sixteen") and f"`{name}`" not in sets.replace("=six", "`six")] == []
 
 
-def test_messages_that_troubleshooting_explains_are_in_the_code():
+@pytest.mark.parametrize("page", ["troubleshooting.md", "processes/index.md"])
+def test_messages_that_are_explained_are_in_the_code(page):
     sources = "".join(path.read_text() for path in (ROOT / "jaxbed").rglob("*.py"))
-    for row in re.findall(r"^\| (`.*?`) \|", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE):
+    for row in re.findall(r"^\| (`.*?`) \|", (ROOT / "docs" / page).read_text().partition("| message |")[2], re.MULTILINE):
         for message in re.findall(r"`([^`]+)`", row):
             assert message in sources, message
 
