@@ -58,6 +58,13 @@ class Seeds:
         self.numbers = np.tile(np.arange(first, first + seeds, dtype=np.int32), variants)
         self.array = self.place(self.numbers, "seed")
 
+    def described(self) -> str:
+        """How seeds and batches are laid over devices and processes, in words."""
+        spread = max(len({device.process_index for device in row}) for row in self.mesh.devices)
+        shared = f"each on {self.columns} devices that share its batches" if self.columns > 1 else "each on one device"
+        within = f", of {spread} processes" if spread > 1 else ""
+        return f"{self.size} seeds in {self.rows} parts, {shared}{within}"
+
     def sharding(self, *axes: str | None) -> NamedSharding:
         """The placement of an array whose leading axes are `axes` ("seed", "data" or None); without axes, a copy on each device."""
         return NamedSharding(self.mesh, P(*axes))

@@ -33,7 +33,7 @@ KINDS = {  # attack of one try, tries by default
     "kills": (interruptions.kill, 54),
     "several": (several.strike, 50),
     "signals": (interruptions.interrupt, 36),
-    "disks": (disks.fill, 10),
+    "disks": (disks.fill, 14),
     "damage": (damage.spoil, 162),
     "commands": (commands.call, 400),
     "hostile": (hostile.offer, len(hostile.FILES)),

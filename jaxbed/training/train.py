@@ -47,6 +47,8 @@ def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log
     """
     program = prepare(cfg, points, workdir, given.columns)
     program.seeds.check_batch(cfg.batch_size)
+    if processes.count() > 1:
+        log.say(program.seeds.described())
     idle = len(jax.devices()) - program.seeds.rows * program.seeds.columns
     if idle and not cfg.mesh.seed and not cfg.mesh.data:
         log.say(f"{idle} of {len(jax.devices())} devices stay idle: they divide neither the seeds nor batch_size = {cfg.batch_size}")

@@ -5,16 +5,18 @@ import functools
 import pathlib
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
 
-from attacks.processes import Server, last_line, server, unrefused
+from attacks import several
+from attacks.processes import JAXBED, Done, Server, last_line, server, unrefused
 from attacks.runs import COMMANDS, World, difference, kept, leftovers
 
 NAMESPACES = (("unshare", "--user", "--map-root-user", "--mount"), ("unshare", "--mount"))
 ENOUGH = "64m"
-ATTACKED = ("training", "first stage", "array", "training", "statistics")
+ATTACKED = ("training", "first stage", "array", "training", "statistics", *several.NAMES)
 LEAST, MOST = 0.02, 0.9  # of the space that the command needs
 
 
@@ -41,15 +43,24 @@ def fill(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]
     folder = world.case(*command.needs)
     arguments = [re.sub(f"^(--workdir=)?{command.writes}$", rf"\1disk/{command.writes}", word) for word in command.arguments]
     with _disk(world, folder / "disk", size) as serving:
-        done = serving.call(folder, command.module, *arguments)
+        done = _call(serving, folder, name, arguments)
         faults = [unrefused(done)] if done.code else []
         serving.run("mount", "-o", f"remount,size={ENOUGH}", folder / "disk")
-        done = serving.call(folder, command.module, *arguments)
+        done = _call(serving, folder, name, arguments)
         faults += [f"with more space it ends with code {done.code}: {last_line(done.err)}"] if done.code else []
         serving.run("cp", "-r", folder / "disk" / command.writes, folder)
     if not done.code:
         faults += [difference(kept(folder / command.writes), expected.kept), leftovers(folder)]
     return f"disk full in {name}", "; ".join(filter(None, faults))
+
+
+def _call(serving: Server, folder: pathlib.Path, name: str, arguments: list[str]) -> Done:
+    """What comes of a command; of one in two processes, what both say is said once."""
+    module = COMMANDS[name].module
+    if name not in several.NAMES:
+        return serving.call(folder, module, *arguments)
+    done = serving.call(folder, JAXBED, "launch", "--processes", 2, "--", sys.executable, "-m", module, *arguments)
+    return done._replace(err="\n".join(dict.fromkeys(done.err.splitlines())))
 
 
 @contextlib.contextmanager
