@@ -67,7 +67,7 @@ def test(
     observed = blocks.sum(axis=0)
     blocks = np.sort(blocks, axis=1)
     blocks = blocks[np.lexsort(blocks.T)]  # the same draws whatever the order of rows and columns
-    listed = _every_order(tuple(map(tuple, blocks.tolist())))
+    listed = _every_order(tuple(map(tuple, blocks.tolist())), WORK)
     exact = listed is not None
     sums, weight = listed if listed is not None else (_random_orders(blocks, draws, seed), np.ones(draws))
 
@@ -152,8 +152,8 @@ def _blocks(matrix: pd.DataFrame, families: Mapping[str, str] | None) -> np.ndar
 
 
 @lru_cache(maxsize=32)  # resamples of the runs, and the choices of a multiverse, mostly lead to the same ranks in another order
-def _every_order(blocks: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Sorted rank sums [K, n] over all orders and their probabilities [K]; None if that takes more than WORK rows.
+def _every_order(blocks: tuple[tuple[int, ...], ...], most: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Sorted rank sums [K, n] over all orders and their probabilities [K]; None if that takes more than `most` rows.
 
     Block by block: which algorithm holds which sum does not matter, so sorted sums that are equal are one state.
     """
@@ -162,7 +162,7 @@ def _every_order(blocks: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.nd
     for block in blocks[1:]:
         distinct = math.factorial(n) // math.prod(math.factorial(count) for count in Counter(block).values())
         work += len(states) * distinct
-        if n > LONGEST or work > WORK:
+        if n > LONGEST or work > most:
             return None
         orders = np.array(sorted(set(permutations(block))))
         rows = np.sort((states[:, None] + orders).reshape(-1, n), axis=1)
