@@ -1,9 +1,14 @@
-"""Commands as a user types them, each in a process of its own."""
+"""Commands as a user types them, each in a process of its own, or in that of the test."""
 
+import contextlib
+import io
 import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Callable
+
+from jaxbed.system import ending
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN, JAXBED = ("-m", "jaxbed.main"), ("-m", "jaxbed.cli")
@@ -25,6 +30,23 @@ def options(folder: pathlib.Path, *arguments: object, **environment: str) -> dic
 
 def command(folder: pathlib.Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(**options(folder, *arguments, **environment))
+
+
+def in_process(folder: pathlib.Path, function: Callable[[list[str]], int], *words: object) -> subprocess.CompletedProcess:
+    """What a command prints and how it ends, called in this process within `folder`; modules that it imports from there are forgotten."""
+    path, modules = sys.path.copy(), set(sys.modules)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = ending.of(lambda: function([str(word) for word in words]))
+        except SystemExit as end:
+            code = end.code
+        finally:
+            sys.path[:] = path
+            for name in sys.modules.keys() - modules:
+                if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                    del sys.modules[name]
+    return subprocess.CompletedProcess(list(words), code, out.getvalue(), err.getvalue())
 
 
 def assert_refused(done: subprocess.CompletedProcess, *words: str, code: int = 2, traceback: bool = False) -> None:

@@ -15,10 +15,12 @@ from commands import ROOT
 import jaxbed
 from jaxbed import cli, command_line, config, main
 from jaxbed.evaluation import decision_rules, measures
+from jaxbed.models import resnet
 from jaxbed.presets import datasets, published
 from jaxbed.stats import main as statistics
 from jaxbed.stats import new_datasets, options
 from jaxbed.stats.comparisons import pairwise
+from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import rules
 from jaxbed.tuning import grid, sweep
 from jaxbed.values import look_up
@@ -124,6 +126,8 @@ def test_code_on_extending_runs(page, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(module, name, getattr(module, name))  # the page may set another one
     monkeypatch.setattr(decision_rules, "RULES", dict(decision_rules.RULES))
     monkeypatch.setattr(measures, "MEASURES", dict(measures.MEASURES))
+    monkeypatch.setitem(resnet.BLOCKS, 10, (1, 0, 0, 0))  # less to compile, and to draw: no page is about either
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
     before = set(sys.modules)
     try:
         for words in commands(text):

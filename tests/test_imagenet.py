@@ -191,6 +191,11 @@ NAMES = {
     "from 5": lambda i: str(i + 5),
 }
 COUNTS = ("from 0", "from 1", "padded")  # taken as ImageNet's order
+PLACES = {  # where images in such folders are -> options, given that place and the folder of ordinary ones
+    "val": lambda place, root: {"val": place},
+    "val alone": lambda place, root: {"train": "none", "val": place, "val_from_train": 0},
+    "train": lambda place, root: {"train": place, "val": str(root / "val")},
+}
 
 
 def rename(root, folder, name):
@@ -201,31 +206,21 @@ def rename(root, folder, name):
     return str(folder)
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def renamed(request, root, tmp_path_factory):
-    """Those images, and the options that say which classes they are."""
-    folder, name = tmp_path_factory.mktemp("renamed"), NAMES[request.param]
-    place = rename(root, folder / "images", name)
-    if request.param in COUNTS:
-        return place, {}
-    rows = [f"{name(i)},{wnid if i % 2 else f'{i}.0'}" for i, wnid in enumerate(WNIDS)]
-    text = unicodedata.normalize("NFC", "\n".join(["folder,class", *rows]) + "\n")
-    (folder / "classes.csv").write_text(text)
-    return place, {"class_index": str(folder / "classes.csv")}
-
-
-def test_labels_are_imagenets_whatever_the_names_of_folders(root, renamed):
-    place, options = renamed
-    shifted = {"edge": str(root / "edge"), "imagenet_a": str(root / "a")}
-    for source in (
-        opened(root, val=place, **shifted, **options),
-        opened(root, train="none", val=place, val_from_train=0, **shifted, **options),
-        opened(root, train=place, val=str(root / "val"), **shifted, **options),
-    ):
-        assert source.class_names == WNIDS
-        for split in (source.train, *(source.sets[name].split for name in ("val", "imagenet") if name in source.sets)):
-            if len(split.label) > 1:
-                np.testing.assert_array_equal(class_of(split.image), split.label)
+@pytest.mark.parametrize(("names", "place"), [(names, list(PLACES)[number % 3]) for number, names in enumerate(NAMES)])
+def test_labels_are_imagenets_whatever_the_names_of_folders(root, tmp_path, names, place):
+    """Each place has names that are taken as ImageNet's order, and names that a list gives the classes of."""
+    name = NAMES[names]
+    options = PLACES[place](rename(root, tmp_path / "images", name), root)
+    if names not in COUNTS:
+        rows = [f"{name(i)},{wnid if i % 2 else f'{i}.0'}" for i, wnid in enumerate(WNIDS)]
+        text = unicodedata.normalize("NFC", "\n".join(["folder,class", *rows]) + "\n")
+        (tmp_path / "classes.csv").write_text(text)
+        options["class_index"] = str(tmp_path / "classes.csv")
+    source = opened(root, **options, edge=str(root / "edge"), imagenet_a=str(root / "a"))
+    assert source.class_names == WNIDS
+    for split in (source.train, *(source.sets[name].split for name in ("val", "imagenet") if name in source.sets)):
+        if len(split.label) > 1:
+            np.testing.assert_array_equal(class_of(split.image), split.label)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The commands, as a user types them: what they print, write and refuse."""
 
-import concurrent.futures
-import functools
 import json
 import os
 import pathlib
@@ -10,14 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from commands import JAXBED, ROOT, TRAIN, assert_refused, command, options
+from commands import JAXBED, ROOT, TRAIN, assert_refused, command, in_process, options
 
 from jaxbed import cli, command_line, config, main, parallel
 from jaxbed.evaluation import evaluate, metrics
@@ -26,7 +26,8 @@ from jaxbed.tuning import launch
 
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
 ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
-ERM += ("--config.data.test_images=16", "--config.epochs=2", "--config.seeds=2", "--config.batch_size=16")
+ERM += ("--config.data.test_images=16", "--config.epochs=1", "--config.seeds=2", "--config.batch_size=16")
+ERM += ("--config.mesh.seed=1", "--config.mesh.data=1")
 # The console script does not have the current folder on its path, which -m has
 SCRIPT = ("-P", "-c", "import sys; sys.argv[0] = 'jaxbed'; from jaxbed.cli import main; sys.exit(main())")
 
@@ -85,6 +86,20 @@ def with_own(home: pathlib.Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{ROOT}{os.pathsep}{home}"}
 
 
+def jaxbed(words: list[str]) -> int:
+    """The command `jaxbed` with these words."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["jaxbed", *words])
+        return cli.main()
+
+
+def evaluated(home: pathlib.Path, workdir: pathlib.Path, *words: str) -> subprocess.CompletedProcess:
+    """`jaxbed eval` in this process, where it finds own.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(home)
+        return in_process(home, jaxbed, *EVAL, workdir, *words)
+
+
 def until(condition, process: subprocess.Popen) -> None:
     while not condition():
         assert process.poll() is None, process.communicate()
@@ -108,7 +123,7 @@ def home(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def trained(home) -> tuple[pathlib.Path, subprocess.CompletedProcess]:
     """(workdir, the finished command) of the whole protocol without --workdir."""
-    done = command(home, *TRAIN, "--config=config.py")
+    done = command(home, *TRAIN, "--config=config.py", XLA_FLAGS=os.environ["XLA_FLAGS"])
     return home / "runs" / "config-shapes", done
 
 
@@ -154,7 +169,7 @@ def test_the_printed_table_is_that_of_the_stored_answers(trained):
 
 
 def test_the_shipped_config_runs_from_the_repository(tmp_path):
-    done = command(ROOT, *TRAIN, *ERM, f"--workdir={tmp_path / 'run'}")
+    done = in_process(ROOT, main.main, *ERM, f"--workdir={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
     assert "algorithm" in done.stdout and "ERM" in done.stdout and "Traceback" not in done.stderr
     assert (tmp_path / "run" / "responses" / "edge" / "1.npz").is_file()
@@ -163,7 +178,7 @@ def test_the_shipped_config_runs_from_the_repository(tmp_path):
 def test_the_same_command_again_does_nothing_new(home, trained):
     workdir, first = trained
     before = bytes_below(workdir / "checkpoints") | bytes_below(workdir / "responses")
-    done = command(home, *TRAIN, "--config=config.py")
+    done = in_process(home, main.main, "--config=config.py")
     assert done.returncode == 0, done.stderr
     assert bytes_below(workdir / "checkpoints") | bytes_below(workdir / "responses") == before
     assert "resuming after step 8" in done.stdout and "epoch " not in done.stdout
@@ -171,7 +186,7 @@ def test_the_same_command_again_does_nothing_new(home, trained):
 
 
 def test_jaxbed_train_is_the_same_command(home, trained, tmp_path):
-    done = command(home, *SCRIPT, "train", "--config=config.py", f"--workdir={tmp_path / 'run'}")
+    done = in_process(home, jaxbed, "train", "--config=config.py", f"--workdir={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
     for name in SETS:
         with np.load(tmp_path / "run" / "responses" / name / "2.npz") as one, np.load(trained[0] / "responses" / name / "2.npz") as other:
@@ -179,14 +194,17 @@ def test_jaxbed_train_is_the_same_command(home, trained, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_and_the_same_command_goes_on(home, tmp_path, number):
-    arguments = (*TRAIN, "--config=stopped.py", "--config.epochs=4", f"--workdir={tmp_path / 'run'}", "--config.eval.sets=('val', 'edge')")
-    stopped = command(home, *arguments, SIGNAL=str(int(number)), SIGNAL_AT_STEP="6")
+def test_a_signal_stops_it_and_the_same_command_goes_on(home, tmp_path, monkeypatch, number):
+    words = ("--config=stopped.py", f"--workdir={tmp_path / 'run'}", "--config.eval.sets=('val', 'edge')")
+    flags = os.environ["XLA_FLAGS"]
+    stopped = command(home, *TRAIN, *words, SIGNAL=str(int(number)), SIGNAL_AT_STEP="6", XLA_FLAGS=flags)
     assert stopped.returncode == 128 + number, stopped.stderr
     assert f"stopped by signal {number}; run the same command again to resume" in stopped.stdout and "Traceback" not in stopped.stderr
-    done = command(home, *arguments, SIGNAL_AT_STEP="-1")  # goes on
+    monkeypatch.setenv("SIGNAL_AT_STEP", "-1")
+    monkeypatch.setattr(train, "feeds_from", train.feeds_from)  # stopped.py replaces it
+    done = in_process(home, main.main, *words)
     assert done.returncode == 0 and "resuming after step" in done.stdout, done.stderr
-    assert sorted(int(path.stem) for path in (tmp_path / "run" / "responses" / "edge").glob("*.npz")) == [1, 2, 3, 4]
+    assert sorted(int(path.stem) for path in (tmp_path / "run" / "responses" / "edge").glob("*.npz")) == [1, 2]
 
 
 def test_a_config_finds_its_neighbours_from_any_folder(monkeypatch, tmp_path):
@@ -224,18 +242,16 @@ REFUSED = {  # arguments after a working command -> words of the reason, exit co
 
 
 @pytest.fixture(scope="module")
-def refusals(home, trained):
-    """All refused commands, two at a time: {name: finished command}."""
-    base = (*TRAIN, "--config=config.py")
-    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    calls = {name: (home, *base, f"--workdir=refused/{name}", *arguments) for name, (arguments, _, _) in REFUSED.items()}
-    calls["no config"] = (home, *TRAIN)
-    calls["no such config"] = (home, *TRAIN, "--config=nowhere.py")
-    calls["no such data set"] = (ROOT, *TRAIN, "--config=configs/erm.py:cifar")
-    calls |= {name: (home, *JAXBED, *words) for name, words in CLI.items()}
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        done = {name: pool.submit(functools.partial(command, *call, **devices)) for name, call in calls.items()}
-        return {name: future.result() for name, future in done.items()}
+def refusals(home, trained) -> dict[str, subprocess.CompletedProcess]:
+    """All refused commands: {name: finished command}. One of each kind is a process, whose exit code is the shell's."""
+    calls = {name: (home, "--config=config.py", f"--workdir=refused/{name}", *words) for name, (words, _, _) in REFUSED.items()}
+    calls["no config"] = (home,)
+    calls["no such config"] = (home, "--config=nowhere.py")
+    calls["no such data set"] = (ROOT, "--config=configs/erm.py:cifar")
+    done = {name: in_process(folder, main.main, *words) for name, (folder, *words) in calls.items() if name != "stray word"}
+    done["stray word"] = command(home, *TRAIN, *calls["stray word"][1:])
+    done |= {name: in_process(home, jaxbed, *words) for name, words in CLI.items() if name != "unknown"}
+    return {**done, "unknown": command(home, *JAXBED, *CLI["unknown"])}
 
 
 CLI = {
@@ -261,7 +277,7 @@ def test_a_command_refused_beside_a_running_one_changes_nothing(home, tmp_path):
     config.claim(monkeyed, tmp_path / "run")
     with lock.held(tmp_path / "run"):
         before = bytes_below(tmp_path)
-        done = command(home, *TRAIN, "--config=config.py", "--config.optim.lr=0.5", f"--workdir={tmp_path / 'run'}")
+        done = in_process(home, main.main, "--config=config.py", "--config.optim.lr=0.5", f"--workdir={tmp_path / 'run'}")
         assert_refused(done, "another process works in", "another --workdir")
         assert bytes_below(tmp_path) == before
 
@@ -331,7 +347,7 @@ def test_impossible_settings_are_refused_with_a_reason(refusals, name):
 
 def test_sets_that_no_table_can_be_made_of_are_not_a_success(home, tmp_path):
     """best_val has nothing to choose by."""
-    done = command(home, *TRAIN, "--config=config.py", "--config.eval.sets=('edge',)", f"--workdir={tmp_path / 'run'}")
+    done = in_process(home, main.main, "--config=config.py", "--config.eval.sets=('edge',)", f"--workdir={tmp_path / 'run'}")
     assert_refused(done, "best_val", "validation")
 
 
@@ -351,9 +367,11 @@ def test_an_unknown_data_set_of_a_config_is_named(refusals):
     assert_refused(refusals["no such data set"], "cifar", "colored_mnist")
 
 
-def test_a_refused_setting_can_be_corrected_in_the_same_workdir(home, refusals):
+def test_a_refused_setting_can_be_corrected_in_the_same_workdir(home, tmp_path):
     """Nothing was trained, so nothing stands in the way."""
-    done = command(home, *TRAIN, "--config=config.py", "--workdir=refused/large batch")
+    words = ("--config=config.py", f"--workdir={tmp_path / 'run'}", "--config.eval.sets=('val', 'edge')")
+    assert in_process(home, main.main, *words, "--config.batch_size=128").returncode == 2
+    done = in_process(home, main.main, *words)
     assert done.returncode == 0, done.stderr
 
 
@@ -443,50 +461,55 @@ def test_eval_gives_deleted_answers_again_to_the_last_bit(home, workdir):
     shutil.rmtree(workdir / "responses" / "edge")
     (workdir / "responses" / "val" / "1.npz").unlink()
     (workdir / "responses" / "sets.json").unlink()
-    done = command(home, *SCRIPT, *EVAL, workdir, **with_own(home))
+    done = command(home, *SCRIPT, *EVAL, workdir, **with_own(home), XLA_FLAGS=os.environ["XLA_FLAGS"])
     assert done.returncode == 0, done.stderr
     assert bytes_below(workdir / "responses") == before
 
 
 def test_eval_of_a_run_without_an_epoch_is_refused(home, workdir):
     shutil.rmtree(workdir / "checkpoints")
-    assert_refused(command(home, *JAXBED, *EVAL, workdir, **with_own(home)), "no finished epoch", "train first")
+    assert_refused(evaluated(home, workdir), "no finished epoch", "train first")
 
 
-def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path):
+@pytest.fixture
+def limit_devices(monkeypatch):
+    """A function that leaves so many devices of those there are."""
+    devices = jax.devices()
+    return lambda count: monkeypatch.setattr(jax, "devices", lambda: devices[:count])
+
+
+def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path, limit_devices):
     """Three do not divide a batch of 16: two share it, one is idle, and that is said."""
-    three = {"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}
+    limit_devices(3)
     automatic = ("--config=config.py", "--config.mesh.seed=0", "--config.mesh.data=0", f"--workdir={tmp_path / 'run'}")
-    done = command(home, *TRAIN, *automatic, **three)
+    done = in_process(home, main.main, *automatic)
     assert done.returncode == 0 and "1 of 3 devices stay idle" in done.stdout, done.stderr
     before = bytes_below(tmp_path / "run" / "responses")
     shutil.rmtree(tmp_path / "run" / "responses")
-    done = command(home, *JAXBED, *EVAL, tmp_path / "run", **three, **with_own(home))
+    done = evaluated(home, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert bytes_below(tmp_path / "run" / "responses").keys() == before.keys()
 
 
-def test_a_run_is_evaluated_on_fewer_devices_than_it_was_trained_on(home, tmp_path):
+def test_a_run_is_evaluated_on_fewer_devices_than_it_was_trained_on(home, tmp_path, limit_devices):
     workdir = tmp_path / "run"
-    mesh = ("--config.mesh.seed=2", "--config.mesh.data=2", f"--workdir={workdir}")
-    done = command(home, *TRAIN, "--config=config.py", *mesh, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    done = in_process(home, main.main, "--config=config.py", "--config.mesh.seed=2", "--config.mesh.data=2", f"--workdir={workdir}")
     assert done.returncode == 0, done.stderr
     before = bytes_below(workdir / "responses")
     shutil.rmtree(workdir / "responses")
-    done = command(home, *JAXBED, *EVAL, workdir, **with_own(home))
+    limit_devices(1)
+    done = evaluated(home, workdir)
     assert done.returncode == 0, done.stderr
     assert bytes_below(workdir / "responses").keys() == before.keys()
     assert config.read(workdir / "config.json")["mesh"]["seed"] == 2
 
 
-def test_a_cut_last_line_of_a_log_is_no_obstacle(home, tmp_path):
-    workdir = tmp_path / "run"
-    assert command(home, *TRAIN, "--config=config.py", f"--workdir={workdir}").returncode == 0
+def test_a_cut_last_line_of_a_log_is_no_obstacle(home, workdir):
     path = workdir / "log.jsonl"
     whole = path.read_text()
     path.write_text(whole + whole.splitlines()[-1][:20])
     assert not launch.died(workdir)
-    assert command(home, *TRAIN, "--config=config.py", f"--workdir={workdir}").returncode == 0
+    assert in_process(home, main.main, "--config=config.py", f"--workdir={workdir}").returncode == 0
     added = path.read_text()[len(whole) + 21 :]
     assert path.read_text()[len(whole) + 20] == "\n" and all(json.loads(line)["kind"] for line in added.splitlines())
 
@@ -495,7 +518,7 @@ def test_eval_of_a_damaged_epoch_is_refused_by_name(home, workdir):
     shutil.rmtree(workdir / "responses")
     path = next((workdir / "checkpoints" / "epochs" / "2" / "state" / "ocdbt.process_0" / "d").iterdir())
     path.write_bytes(path.read_bytes()[:-1])
-    assert_refused(command(home, *JAXBED, *EVAL, workdir, **with_own(home)), "epochs/2", "missing or changed")
+    assert_refused(evaluated(home, workdir), "epochs/2", "missing or changed")
 
 
 def test_stats_prints_the_table_of_the_protocol_and_does_without_jax(home, trained):
@@ -509,17 +532,16 @@ def test_stats_prints_the_table_of_the_protocol_and_does_without_jax(home, train
 
 def test_eval_watch_follows_a_training_to_its_end(home, tmp_path):
     workdir = tmp_path / "run"
-    arguments = (*TRAIN, "--config=config.py", "--config.epochs=12", f"--workdir={workdir}")
-    with subprocess.Popen(**options(home, *arguments)) as training:
+    words = (*TRAIN, "--config=config.py", "--config.epochs=6", f"--workdir={workdir}")
+    with subprocess.Popen(**options(home, *words, XLA_FLAGS=os.environ["XLA_FLAGS"])) as training:
         until((workdir / "config.json").is_file, training)
-        with subprocess.Popen(**options(home, *JAXBED, *EVAL, workdir, "--watch", **with_own(home))) as watching:
-            out, err = training.communicate()
-            _, watch_err = watching.communicate()
+        watched = evaluated(home, workdir, "--watch")
+        out, err = training.communicate()
     assert training.returncode == 0, out + err
-    assert watching.returncode == 0, watch_err
+    assert watched.returncode == 0, watched.stderr
     for name in SETS:
-        assert sorted(int(path.stem) for path in (workdir / "responses" / name).glob("*.npz")) == list(range(1, 13))
-    assert len(metrics.scores(workdir).query("metric == 'accuracy'")) == 12 * 2 * len(SETS)
+        assert sorted(int(path.stem) for path in (workdir / "responses" / name).glob("*.npz")) == [1, 2, 3, 4, 5, 6]
+    assert len(metrics.scores(workdir).query("metric == 'accuracy'")) == 6 * 2 * len(SETS)
 
 
 def test_eval_watch_waits_for_a_first_stage(tmp_path, monkeypatch):
@@ -547,11 +569,11 @@ def test_two_evaluations_at_once_do_not_disturb_each_other(home, workdir, monkey
     before = bytes_below(workdir / "responses")
     for path in (workdir / "responses").rglob("2.npz"):
         path.unlink()
-    real, met = np.savez_compressed, []
+    real, first, met = np.savez_compressed, threading.Lock(), []
 
     def meet(file, **arrays):
-        if not met:
-            met.append(command(home, *JAXBED, *EVAL, workdir, **with_own(home)))
+        if first.acquire(blocking=False):
+            met.append(command(home, *JAXBED, *EVAL, workdir, **with_own(home), XLA_FLAGS=os.environ["XLA_FLAGS"]))
         real(file, **arrays)
 
     monkeypatch.setattr(evaluate.np, "savez_compressed", meet)

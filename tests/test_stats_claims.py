@@ -12,6 +12,7 @@ from scipy import stats
 from jaxbed.stats import analysis, main, options, these_datasets
 from jaxbed.stats.audit import scales
 from jaxbed.stats.comparisons import per_dataset
+from jaxbed.stats.figures import drawing
 from jaxbed.stats.options import Options
 from jaxbed.stats.output import report
 from jaxbed.stats.reading import records, roles
@@ -208,7 +209,8 @@ def test_a_comparison_with_the_baseline_counts_where_pairs_cannot():
     assert any("better than erm" in line for line in found["verdict"]) and not any("No conclusion" in line for line in found["verdict"])
 
 
-def test_the_command_can_be_pasted(tmp_path):
+def test_the_command_can_be_pasted(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
     path = tmp_path / "my scores.csv"
     table_of(["A; rm", "$(b) c", "d"], 4).to_csv(path, index=False)
     asked = ["--baseline", "A; rm", "--exclude", "$(b) c:1", "--permutations", "500"]

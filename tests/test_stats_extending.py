@@ -4,12 +4,20 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from jaxbed.stats import main, new_datasets
 from jaxbed.stats.comparisons import pairwise
+from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import criteria, rules
 
 HEADER = ["algorithm", "run", "dataset", "epoch", "role", "accuracy"]
+
+
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch):
+    """They take longer than the rest of a report, and test_stats_figures looks at them."""
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
 
 
 def write(path, algorithms: str = "ab", datasets: str = "ABCDEF") -> str:

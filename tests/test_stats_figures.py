@@ -237,8 +237,9 @@ def reported(tmp_path_factory):
     drawn, save = {}, style.save
 
     def keep(figure, where, name):
+        """Writes one of them, the others are written in other tests."""
         drawn[name] = figure
-        return save(figure, where, name)
+        return save(figure, where, name) if name == "epochs" else ([], "")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(style, "save", keep)
@@ -405,7 +406,7 @@ def test_a_forest_of_many_pairs_shows_those_with_the_best_which_comes_first():
 
 def test_figures_of_scores_where_lower_is_better(tmp_path, monkeypatch):
     """The best stays on top, a profile counts what is below, and a shift to the right is still an advantage."""
-    rng, drawn, save = np.random.default_rng(1), {}, style.save
+    rng, drawn = np.random.default_rng(1), {}
     rows = [
         (name, run, f"d{column}", 1.0 + place + 0.1 * rng.random())
         for place, name in enumerate("abc")
@@ -413,7 +414,12 @@ def test_figures_of_scores_where_lower_is_better(tmp_path, monkeypatch):
         for column in range(6)
     ]
     pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "value"]).assign(metric="loss").to_csv(tmp_path / "scores.csv", index=False)
-    monkeypatch.setattr(style, "save", lambda figure, *where: drawn.setdefault(where[-1], figure) and save(figure, *where))
+
+    def keep(figure, where, name):
+        drawn[name] = figure
+        return [], ""
+
+    monkeypatch.setattr(style, "save", keep)
     call = [str(tmp_path / "scores.csv"), "--metric", "loss", "--lower", "--permutations", "500", "--out", str(tmp_path / "out")]
     assert main.main(call) == 0
     assert labels(drawn["iqm"].axes[0]) == labels(drawn["rank_stability"].axes[0]) == ["a", "b", "c"]
@@ -423,13 +429,16 @@ def test_figures_of_scores_where_lower_is_better(tmp_path, monkeypatch):
     assert labels(drawn["forest"].axes[0])[0] == "a – c" and drawn["forest"].axes[0].get_xlim()[1] > 1.9
 
 
-def test_letters_that_the_font_lacks_are_reported_once(tmp_path, capsys):
+def test_letters_that_the_font_lacks_are_reported_once(tmp_path, capsys, monkeypatch):
     lines = [f"{name},{run},{dataset},{50 + run + 9 * (name == 'x')}" for name in ("x", "名前é") for run in (1, 2) for dataset in "ABC"]
     (tmp_path / "scores.csv").write_text("\n".join(["algorithm,run,dataset,accuracy", *lines]), encoding="utf-8")
     call = [str(tmp_path / "scores.csv"), "--permutations", "100", "--out", str(tmp_path / "out")]
+    save = style.save
+    monkeypatch.setattr(style, "save", lambda figure, where, name: save(figure, where, name) if name in ("runs", "p_values") else ([], ""))
     assert main.main(call) == 0
     captured = capsys.readouterr()
     assert captured.out.count("warning LETTERS: figures show boxes for 前, 名, since their font lacks them. Use --rename.") == 1
     assert "Glyph" not in captured.err
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
     assert main.main([*call, "--rename", "名前é=é"]) == 0
     assert "LETTERS" not in capsys.readouterr().out

@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from jaxbed.stats import main, names
+from jaxbed.stats.figures import drawing, style
 from jaxbed.stats.reading import records
 
 HEADER = "algorithm,run,dataset,accuracy"
 SETS = ("Kante", "Umriß")
+ALONE = ("--exclude", "lff")  # both algorithms of ROWS are read and one is left, so that nothing is compared, which takes its time
 ROWS = [(name, run, dataset, 50.25 + run + 3 * (name == "lff")) for name in ("erm", "lff") for run in (1, 2, 3) for dataset in SETS]
 
 
@@ -37,6 +39,12 @@ def stats(capsys, *arguments: object) -> tuple[int, str]:
     err = "".join(line for line in err.splitlines(keepends=True) if not line.endswith(" ...\n"))  # stages
     assert (code == 0) == bool(out) == (not err) and "Traceback" not in err and code in (0, 2)
     return code, re.sub("[ \n]+", " ", out + err).strip()
+
+
+@pytest.fixture
+def without_figures(monkeypatch):
+    """They take longer than the rest of a report, and test_stats_figures looks at them."""
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
 
 
 def write(folder: Path, content: str | bytes, name: str = "scores.csv") -> Path:
@@ -98,7 +106,7 @@ def archived(name: str, text: str) -> bytes:
 )
 def test_one_table_in_the_forms_that_programs_write(tmp_path, capsys, content, note):
     path = write(tmp_path, content)
-    code, text = stats(capsys, path)
+    code, text = stats(capsys, path, *ALONE)
     assert code == 0 and note in text and ("READ_AS" in text) == bool(note) and "UNUSED" not in text
     assert rows(path) == ROWS
 
@@ -201,7 +209,7 @@ def test_a_folder_that_is_no_workdir_is_answered_with_what_is_in_it(tmp_path, ca
 )
 def test_synonyms_are_read_and_told(tmp_path, capsys, header, note):
     path = write(tmp_path, table(header=header))
-    code, text = stats(capsys, path)
+    code, text = stats(capsys, path, *ALONE)
     assert code == 0 and note in text and ("READ_AS" in text) == bool(note) and rows(path) == ROWS
 
 
@@ -226,6 +234,7 @@ def test_the_own_names_of_the_file_are_in_messages_about_cells(tmp_path, capsys)
     assert "Seed '1.5' in line 3 is not a whole number" in stats(capsys, write(tmp_path, path.read_text().replace("high", "1")))[1]
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_columns_are_mapped_by_hand(tmp_path, capsys):
     path = write(tmp_path, table(";", header="who,no,where,top-1_ %,accuracy", ending=";1").replace("_", ","))
     code, text = stats(capsys, path, "--columns", "algorithm=who,run=NO,dataset=where,accuracy=top-1, %", "--out", tmp_path / "out")
@@ -324,6 +333,7 @@ CASE = [f"{('ERM', 'erm')[run > 2] if name == 'e' else name},{run},{d},{50 + run
         for name in ("e", "LfF") for d in "ABCDEF"]  # fmt: skip
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_with_one_spelling_six_wins_of_six_are_found(tmp_path, capsys):
     path = write(tmp_path, "\n".join([HEADER, *CASE]))
     assert stats(capsys, path)[0] == 2
@@ -351,6 +361,7 @@ def test_renames_that_are_refused(tmp_path, capsys, arguments, message):
     assert code == 2 and message in text
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_names_are_one_across_all_inputs(tmp_path, capsys):
     path = write(tmp_path, "\n".join([HEADER, *CASE]).replace("erm", "ERM"))
     second = write(tmp_path, f"{HEADER}\nlff,9,A,0.5\n", "second.csv")
@@ -370,6 +381,7 @@ def test_names_are_one_across_all_inputs(tmp_path, capsys):
     assert json.loads((out / "stats.json").read_text())["in_distribution"] == [["LfF", "A"]]
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_names_on_the_command_line_are_forgiven_or_suggested(tmp_path, capsys):
     path, out = write(tmp_path, "\n".join([HEADER, *CASE]).replace("erm", "ERM")), tmp_path / "out"
     code, _ = stats(capsys, path, "--baseline", "lff", "--datasets", "a,B", "--exclude", "e_r-m:0", "--out", out)
@@ -383,7 +395,8 @@ def test_names_on_the_command_line_are_forgiven_or_suggested(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("question", ["new-datasets", "these-datasets"])
-def test_a_cell_without_runs_is_a_dash_in_all_outputs(tmp_path, capsys, question):
+def test_a_cell_without_runs_is_a_dash_in_all_outputs(tmp_path, capsys, monkeypatch, question):
+    monkeypatch.setattr(style, "save", lambda figure, *where: ([], figure.draw_without_rendering() or ""))  # drawn, and not written
     lines = [
         f"{name},{run},{d},{50 + run}"
         for name in "xy"
@@ -407,10 +420,11 @@ def test_nothing_is_written_before_all_is_made(tmp_path, monkeypatch):
 
     path, out = write(tmp_path, table()), tmp_path / "out"
     monkeypatch.setattr(html, "page", fail)
-    assert main.main([str(path), "--out", str(out), "--permutations", "100"]) == 2
+    assert main.main([str(path), "--out", str(out), *ALONE]) == 2
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_inputs_are_identified(tmp_path, capsys):
     path, roles = write(tmp_path, gzip.compress(table().encode()), "a.csv.gz"), write(tmp_path, "dataset,role\nKante,ood\n", "roles.csv")
     out = tmp_path / "out"

@@ -9,6 +9,7 @@ import pytest
 
 from jaxbed.stats import main
 from jaxbed.stats.comparisons import pairwise, stepwise
+from jaxbed.stats.figures import drawing
 
 
 def exhaustive_sets(n: int) -> list[set[int]]:
@@ -77,7 +78,8 @@ def test_too_many_algorithms_and_incomplete_families_are_refused():
 
 
 @pytest.mark.parametrize("n", [4, 10])
-def test_pairs_of_a_report_have_them(tmp_path, n):
+def test_pairs_of_a_report_have_them(tmp_path, monkeypatch, n):
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
     rng = np.random.default_rng(0)
     rows = [(f"a{i}", run, f"d{j}", 50 + i + rng.normal()) for i in range(n) for j in range(8) for run in (1, 2)]
     pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "accuracy"]).to_csv(tmp_path / "scores.csv", index=False)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from jaxbed.stats import main
+from jaxbed.stats.figures import drawing
 from jaxbed.stats.sensitivity import bootstrap
 
 
@@ -21,6 +22,12 @@ def write(path, matrix: np.ndarray, names: list[str], runs: int = 3, noise: floa
     ]  # fmt: skip
     pd.DataFrame(rows, columns=["algorithm", "run", "dataset", "accuracy"]).to_csv(path, index=False)
     return str(path)
+
+
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch):
+    """They take longer than the rest of a report, and test_stats_figures looks at them."""
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
 
 
 def report(tmp_path, capsys, *call: str) -> tuple[dict, str, str]:

@@ -118,8 +118,9 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     names, labels, empty = [], [], []
     passed: collections.Counter[str] = collections.Counter()
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name, passed)))
+    above = (os.path.realpath(folder),)
     for label, name in enumerate(classes):
-        images = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, (os.path.realpath(folder),)))
+        images = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, above))
         names += images
         labels += [label] * len(images)
         empty += [] if images else [name]
@@ -145,8 +146,12 @@ def list_below(folder: pathlib.Path) -> list[str]:
 
 
 def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()) -> list[str]:
-    """Names, relative to the folder, of all images below it, also behind links; hidden files are skipped. passed: see `_pass`."""
-    real, names = os.path.realpath(folder), []
+    """Names, relative to the folder, of all images below it, also behind links; hidden files are skipped.
+
+    passed: see `_pass`. above: the folders that it is in, from the outermost, with no links in their paths.
+    """
+    names, inside = [], above and not os.path.islink(folder)
+    real = os.path.join(above[-1], os.path.basename(folder)) if inside else os.path.realpath(folder)
     if real in above:
         raise ValueError(f"{folder} is a link to {real}, which contains it: remove the link")
     with os.scandir(folder) as entries:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from jaxbed.stats import analysis, names, options, progress
 from jaxbed.stats.figures import style
 from jaxbed.stats.output import files, report
@@ -23,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
     return ending.of(lambda: run(argv), "jaxbed stats")
 
 
+@pd.option_context("mode.string_storage", "python")  # tables are small: Arrow's strings take longer to make than they save
 def run(argv: Sequence[str]) -> int:
     """Runs the command. Raises ValueError or OSError for input that cannot be used."""
     asked, paths = options.parse(argv)

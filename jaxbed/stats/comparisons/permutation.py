@@ -13,7 +13,9 @@ ties); Phipson and Smyth, "Permutation p-values should never be zero", 2010.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import permutations
 from typing import NamedTuple
 
@@ -65,7 +67,7 @@ def test(
     observed = blocks.sum(axis=0)
     blocks = np.sort(blocks, axis=1)
     blocks = blocks[np.lexsort(blocks.T)]  # the same draws whatever the order of rows and columns
-    listed = _every_order(blocks)
+    listed = _every_order(tuple(map(tuple, blocks.tolist())), WORK)
     exact = listed is not None
     sums, weight = listed if listed is not None else (_random_orders(blocks, draws, seed), np.ones(draws))
 
@@ -138,30 +140,31 @@ def at_least(values: np.ndarray, weight: np.ndarray, observed: np.ndarray) -> np
 
 def _blocks(matrix: pd.DataFrame, families: Mapping[str, str] | None) -> np.ndarray:
     """Doubled ranks, so that midranks are whole, added up within families [blocks, n]."""
-    doubled = np.rint(2 * ranks.rank(matrix)).astype(np.int64).T
+    doubled = np.rint(2 * ranks.rank(matrix).to_numpy()).astype(np.int64).T
     if families is None:
-        return doubled.to_numpy()
+        return doubled
     lost = [name for name in matrix.columns if name not in families]
     if lost:
         raise ValueError(
             f"no family is given for {', '.join(map(str, lost))}; name one for each data set, or the data set's own name if it stands alone"
         )
-    return doubled.groupby([families[name] for name in matrix.columns]).sum().to_numpy()
+    return pd.DataFrame(doubled).groupby([families[name] for name in matrix.columns]).sum().to_numpy()
 
 
-def _every_order(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Sorted rank sums [K, n] over all orders and their probabilities [K]; None if that takes more than WORK rows.
+@lru_cache(maxsize=32)  # resamples of the runs, and the choices of a multiverse, mostly lead to the same ranks in another order
+def _every_order(blocks: tuple[tuple[int, ...], ...], most: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Sorted rank sums [K, n] over all orders and their probabilities [K]; None if that takes more than `most` rows.
 
     Block by block: which algorithm holds which sum does not matter, so sorted sums that are equal are one state.
     """
-    n = blocks.shape[1]
-    states, weight, work = blocks[:1], np.ones(1), 0
+    n = len(blocks[0])
+    states, weight, work = np.array(blocks[:1]), np.ones(1), 0
     for block in blocks[1:]:
-        distinct = math.factorial(n) // math.prod(math.factorial(int(count)) for count in np.unique(block, return_counts=True)[1])
+        distinct = math.factorial(n) // math.prod(math.factorial(count) for count in Counter(block).values())
         work += len(states) * distinct
-        if n > LONGEST or work > WORK:
+        if n > LONGEST or work > most:
             return None
-        orders = np.array(sorted(set(permutations(block.tolist()))))
+        orders = np.array(sorted(set(permutations(block))))
         rows = np.sort((states[:, None] + orders).reshape(-1, n), axis=1)
         states, weight = merge(rows, np.repeat(weight / distinct, distinct))
     return states, weight

@@ -176,7 +176,8 @@ def stability(
         differ = np.abs(means[:, first] - means[:, second]) > ranks.critical_difference(n, m, alpha)
     else:
         # numbered columns: a data set may have been drawn twice, and names must be unique
-        frames = (pd.DataFrame(means, index=resamples.algorithms, columns=range(m)) for means in resamples.means[:draws])
+        names = pd.Index(resamples.algorithms)
+        frames = (pd.DataFrame(means, index=names, columns=range(m)) for means in resamples.means[:draws])
         differ = np.array([test(frame).to_numpy()[first, second] < alpha for frame in frames])
     share = differ.mean(axis=0)
     return table.assign(significant=share, least=1 / len(differ), fragile=(share >= FRAGILE[0]) & (share <= FRAGILE[1]))
