@@ -70,12 +70,13 @@ def _evaluate(argv: list[str]) -> int:
 
 def _answer(arguments: argparse.Namespace) -> int:
     from jaxbed import config, parallel
+
+    cfg = config.load(arguments.workdir, arguments.allow_module)
     from jaxbed.evaluation import evaluate
     from jaxbed.training import plan
     from jaxbed.training.log import Log
 
     parallel.keep_compilations()
-    cfg = config.load(arguments.workdir, arguments.allow_module)
     parallel.use_cores(cfg.seeds, cfg.mesh)
     _, last, points, workdir = plan.job(cfg, arguments.workdir)
     fitted, columns = dataclasses.replace(last, mesh=parallel.fitting(last.mesh)), plan.example_columns(cfg, points[0].source)

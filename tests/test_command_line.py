@@ -152,5 +152,5 @@ def test_the_former_name_of_the_grid_is_read_with_a_notice(capsys, tmp_path):
     config.save(former.cfg, tmp_path / "config.json")
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace('"grid"', '"sweep"'))
-    assert '"grid"' in text and config.load(tmp_path) == former.cfg
+    assert '"grid"' in text and config.to_dict(config.load(tmp_path)) == config.to_dict(former.cfg)
     config.claim(former.cfg, tmp_path)
