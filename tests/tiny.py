@@ -67,6 +67,8 @@ METHODS = {
     "dfr": dfr.Config(epochs_before=1),
     "softcon": softcon.Config(epochs_before=1, weight=1.0, contrastive=6),
 }
+resnet.BLOCKS[6] = (1, 1, 0, 0)  # stem, two blocks and head: for tests of what does not depend on the number of stages
+RESNET_6 = resnet.Config(depth=6, width=4, stem="half")
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 
 
