@@ -28,8 +28,8 @@ SMALL = shapes.Config(train_images=32, val_images=16, test_images=16)
 
 @pytest.fixture
 def short(monkeypatch):
-    """Atto with one block of 3 x 3 per stage, of few channels: what methods do with a network does not depend on its size."""
-    monkeypatch.setitem(convnext.SIZES, "atto", ((1, 1, 1, 1), 4))
+    """Atto with two blocks of 3 x 3, of few channels: what methods do with a network does not depend on its size."""
+    monkeypatch.setitem(convnext.SIZES, "atto", ((1, 0, 1, 0), 4))
     monkeypatch.setattr(convnext, "KERNEL", 3)
     return convnext.Config("atto", patch_px=2)
 
@@ -132,8 +132,8 @@ def test_timms_weights_give_timms_logits():
     state, image = timm_state(), RNG.normal(size=(2, 34, 33, 3)).astype(np.float32)
     params, _ = convnext.from_torch(state)
     assert jax.tree.map(np.shape, params) == jax.tree.map(lambda x: x.shape, shapes_of(convnext.Config("atto").make(7))[0])
-    found = apply_net(convnext.Config("atto").make(7), params, {}, image, False)[0]
-    np.testing.assert_allclose(found, reference(state, image.transpose(0, 3, 1, 2), convnext.SIZES["atto"][0]), rtol=1e-4, atol=1e-4)
+    logits = jax.jit(lambda params, image: apply_net(convnext.Config("atto").make(7), params, {}, image, False)[0])(params, image)
+    np.testing.assert_allclose(logits, reference(state, image.transpose(0, 3, 1, 2), convnext.SIZES["atto"][0]), rtol=1e-4, atol=1e-4)
 
 
 def test_linear_layers_of_both_kinds_are_the_same():
@@ -192,11 +192,13 @@ def test_depthwise_convolutions_equal_xlas_when_mapped(monkeypatch, grouped, dty
         wide = (a.astype(jnp.float32) for a in (x, kernel))
         return jax.lax.conv_general_dilated(*wide, (1, 1), "VALID", dimension_numbers=conv.LAYOUT, feature_group_count=6)
 
-    found, expected = (
-        jax.vmap(jax.value_and_grad(functools.partial(value, function), (0, 1)))(x, kernel) for function in (conv.depthwise_conv, plain)
-    )
+    @jax.jit
+    def both(x, kernel):
+        mapped = (jax.vmap(jax.value_and_grad(functools.partial(value, function), (0, 1))) for function in (conv.depthwise_conv, plain))
+        return [function(x, kernel) for function in mapped]
+
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 0.1, "atol": 0.3}
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(np.float32(a), np.float32(b), **tolerance), found, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(np.float32(a), np.float32(b), **tolerance), *both(x, kernel))
 
 
 def test_xlas_depthwise_convolution_is_for_large_kernels_on_gpus_in_bfloat16():
@@ -215,7 +217,7 @@ def test_parts_in_a_row_are_the_network(short):
             seen.append((self.part, entered.shape[1], x.shape[1]))
             return x
 
-    image = jnp.asarray(RNG.normal(size=(2, 32, 32, 3)), jnp.float32)
+    image = RNG.normal(size=(2, 32, 32, 3)).astype(np.float32)
     whole = short.make(7, after=lambda part: Note(part))
     params, _ = jax.jit(functools.partial(init_net, whole))(jax.random.key(0), image)
     assert seen == [(0, 32, 16), (1, 16, 16), (2, 16, 8), (3, 8, 4), (4, 4, 2)]
@@ -233,14 +235,16 @@ def test_parts_in_a_row_are_the_network(short):
 
 def test_stochastic_depth_leaves_out_whole_images():
     """As often as the rate says, and the mean stays what it was."""
-    x = jnp.ones((512, 1, 1, 4))
+    x = np.ones((512, 1, 1, 4), np.float32)
     block = convnext.Block(0.25)
-    params = {**init_net(block, jax.random.key(0), x[:1])[0], "gamma": jnp.full(4, 3.0)}
-    params["narrow"] = {"kernel": 0 * params["narrow"]["kernel"], "bias": jnp.ones(4)}
-    added = np.asarray(apply_net(block, params, {}, x, True, {"dropout": jax.random.key(1)})[0] - x)[:, 0, 0]
+    params, _ = jax.device_get(jax.jit(functools.partial(init_net, block))(jax.random.key(0), x[:1]))
+    params = {**params, "gamma": np.full(4, 3, np.float32)}
+    params["narrow"] = {"kernel": 0 * params["narrow"]["kernel"], "bias": np.ones(4, np.float32)}
+    apply = jax.jit(lambda x, train: apply_net(block, params, {}, x, train, {"dropout": jax.random.key(1)})[0], static_argnums=1)
+    added = np.asarray(apply(x, True) - x)[:, 0, 0]
     assert set(added.ravel()) == {0.0, 4.0} and (added == added[:, :1]).all()
     assert 0.18 < (added[:, 0] == 0).mean() < 0.32
-    np.testing.assert_array_equal(apply_net(block, params, {}, x, False)[0], x + 3)
+    np.testing.assert_array_equal(apply(x, False), x + 3)
 
 
 def test_images_that_are_too_small_are_an_error(short):
@@ -370,9 +374,9 @@ def test_methods_that_train_normalization_layers_need_some(method):
 def test_the_page_on_networks_of_ones_own_is_true():
     """Its network runs in parts and whole, on methods that need what it offers, and is refused by those that need more."""
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-    own = {"__name__": "own_network"}
-    exec(compile(example, str(PAGE), "exec"), own)
-    net = own["Config"](width=4)
+    module = {"__name__": "own_network"}
+    exec(compile(example, str(PAGE), "exec"), module)
+    net = module["Config"](width=4)
     batch, key = made_up_batch(), jax.eval_shape(jax.random.key, 0)
     for method in ("erm", "sagnet", "mixstyle", "dfr"):
         made = tiny.METHODS[method].make(INFO, net, Optim())
