@@ -66,8 +66,8 @@ def test_a_seed_in_an_array_is_the_seed_alone(method, seed, data):
 
 
 def test_one_after_another_equals_all_at_once():
-    mapped = run_steps(config("erm", 2, 1, mesh=parallel.Mesh(seed=2, data=1, within="map")))
-    for solo, array in zip(jax.tree.leaves(alone("erm")), jax.tree.leaves(mapped), strict=True):
+    mapped = run_steps(config("lff", 2, 1, mesh=parallel.Mesh(seed=2, data=1, within="map")))
+    for solo, array in zip(jax.tree.leaves(alone("lff")), jax.tree.leaves(mapped), strict=True):
         np.testing.assert_allclose(array, solo, rtol=1e-3, atol=2e-5)
 
 

@@ -412,10 +412,10 @@ def test_odd_shapes_and_flat_images_stay_finite(shape, crop, crop_px):
 
 def test_evaluation_takes_the_centre():
     image = draw_photos(2, 30, 41)
-    resized = augment.make_evaluation(Config(crop="resized", crop_px=20, **PLAIN), (30, 41, 3))(image)
-    kept = augment.make_evaluation(Config(crop="resized", crop_px=26, **PLAIN), (30, 41, 3))(image)
-    whole = augment.make_evaluation(Config(crop_px=20, **PLAIN), (30, 41, 3))(image)
-    window = augment.make_evaluation(Config(crop="padded", crop_px=32, padding_px=4, **PLAIN), (30, 41, 3))(image)
+    settings = ({"crop": "resized", "crop_px": 20}, {"crop": "resized", "crop_px": 26}, {"crop_px": 20})
+    settings += ({"crop": "padded", "crop_px": 32, "padding_px": 4},)
+    prepare = [augment.make_evaluation(Config(**each, **PLAIN), (30, 41, 3)) for each in settings]
+    resized, kept, whole, window = jax.device_get(jax.jit(lambda image: [function(image) for function in prepare])(image))
     for i, photo in enumerate(image):
         middle = photo[2:28, 7:33]  # ⌊0.875 · 30⌋ = 26
         expected = np.asarray(Image.fromarray(middle).resize((20, 20), Image.BILINEAR), float)

@@ -26,6 +26,13 @@ def shallow(monkeypatch):
     monkeypatch.setitem(cases.resnet.BLOCKS, 10, (1, 0, 0, 0))
 
 
+@pytest.fixture
+def narrow(monkeypatch):
+    """The small case of sweeps with fewer images and units."""
+    small = cases.sweep(small=True)._replace(net=cases.mlp.Config((16,)), side_px=14, batch=64, rows=4 * 64)
+    monkeypatch.setattr(cases, "sweep", lambda small_wanted: small)
+
+
 SMALL = ["--small", "--blocks", "3", "--steps", "2", "--peer", "none"]
 
 
@@ -101,7 +108,7 @@ def test_eval(tmp_path):
     check(run(tmp_path, "eval"), "eval", 1)
 
 
-def test_sweep(tmp_path):
+def test_sweep(tmp_path, narrow):
     report = run(tmp_path, "sweep")
     check(report, "sweep", 1)
     assert all(arm["steps_per_block"] % 4 == 0 for arm in report["results"][0]["arms"])  # whole epochs
