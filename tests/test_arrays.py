@@ -22,23 +22,29 @@ STEPS = {"erm": 2, "lff": 2, "padain": 1, "sagnet": 1}
 SMOOTH = Optim(rule="adam", lr=1e-2, eps=1e-2)
 
 
-def run_steps(cfg, steps=None):
-    ready = tiny.program(cfg)
+def advanced(cfg, ready, steps):
     run, batches = train.start(cfg, ready), train.feeds_from(cfg, ready, 0)
-    for _ in range(steps or STEPS[cfg.name]):
+    for _ in range(steps):
         run = ready.advance(run, ready.arrays, next(batches), ready.seeds.array)
     return jax.device_get(run)
 
 
+def run_steps(cfg, steps=None):
+    return advanced(cfg, tiny.program(cfg), steps or STEPS[cfg.name])
+
+
 def config(method, seed, data, **changes):
-    make = functools.partial(tiny.mlp_config, optim=SMOOTH) if method == "lff" else tiny.train_config
+    make = functools.partial(tiny.mlp_config, optim=SMOOTH) if method == "lff" else functools.partial(tiny.train_config, net=tiny.RESNET_6)
     return make(method, **{"seeds": SEEDS, "mesh": parallel.Mesh(seed=seed, data=data), **changes})
 
 
 @functools.cache
 def alone(method):
-    """Each of the seeds, one at a time on one device."""
-    runs = [run_steps(config(method, 1, 1, seeds=1, first_seed=s)) for s in range(SEEDS)]
+    """Each of the seeds, one at a time on one device, by one program."""
+    cfg = config(method, 1, 1, seeds=1)
+    ready = tiny.program(cfg)
+    of_each = [dataclasses.replace(ready, seeds=parallel.Seeds(1, number, cfg.mesh)) for number in range(SEEDS)]
+    runs = [advanced(cfg, one, STEPS[method]) for one in of_each]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *runs)
 
 
@@ -60,8 +66,8 @@ def test_a_seed_in_an_array_is_the_seed_alone(method, seed, data):
 
 
 def test_one_after_another_equals_all_at_once():
-    mapped = run_steps(config("erm", 2, 1, mesh=parallel.Mesh(seed=2, data=1, within="map")))
-    for solo, array in zip(jax.tree.leaves(alone("erm")), jax.tree.leaves(mapped), strict=True):
+    mapped = run_steps(config("lff", 2, 1, mesh=parallel.Mesh(seed=2, data=1, within="map")))
+    for solo, array in zip(jax.tree.leaves(alone("lff")), jax.tree.leaves(mapped), strict=True):
         np.testing.assert_allclose(array, solo, rtol=1e-3, atol=2e-5)
 
 
@@ -101,10 +107,10 @@ def test_short_steps_share_a_call_and_long_ones_do_not(monkeypatch):
 
 
 def test_shared_order_gives_all_seeds_the_batches_of_the_first():
-    cfg = config("erm", 1, 1, shared_order=True)
-    rows = np.asarray(next(train.feeds_from(cfg, tiny.program(cfg), 0)).row)
-    own = np.asarray(next(train.feeds_from(config("erm", 1, 1), tiny.program(cfg), 0)).row)
-    assert (rows == rows[:1]).all() and (own[0] == rows[0]).all() and (own[1] != rows[1]).any()
+    cfg = config("lff", 1, 1, shared_order=True)
+    ready = tiny.program(cfg)
+    shared, of_each = (np.asarray(next(train.feeds_from(each, ready, 0)).row) for each in (cfg, config("lff", 1, 1)))
+    assert (shared == shared[:1]).all() and (of_each[0] == shared[0]).all() and (of_each[1] != shared[1]).any()
 
 
 def lowered(method, seed, data, **changes):
@@ -124,8 +130,8 @@ def test_no_grouped_convolution_arises_from_seeds(method):
 @pytest.mark.parametrize(("seed", "data"), [(4, 1), (2, 2)])
 def test_seeds_exchange_nothing_and_no_kernel_is_gathered(seed, data):
     text = lowered("erm", seed, data).compile().as_text()
-    found = collections.Counter(re.findall(r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(", text))
-    assert set(found) <= ({"all-reduce"} if data > 1 else set()), found
+    counts = collections.Counter(re.findall(r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(", text))
+    assert set(counts) <= ({"all-reduce"} if data > 1 else set()), counts
     if data > 1:  # within a row, never across rows
         groups = set(re.findall(r"replica_groups=(\S+?),? ", text))
         assert groups and all(g.startswith(("{{0,1},{2,3}}", "[2,2]<=[4]")) for g in groups), groups

@@ -19,6 +19,20 @@ from peers import cases, process
 
 from jaxbed.methods.parts import pairs
 
+
+@pytest.fixture(autouse=True)
+def shallow(monkeypatch):
+    """Its small ResNet has one block: what is timed does not depend on how many there are."""
+    monkeypatch.setitem(cases.resnet.BLOCKS, 10, (1, 0, 0, 0))
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """The small case of sweeps with fewer images and units."""
+    small = cases.sweep(small=True)._replace(net=cases.mlp.Config((16,)), side_px=14, batch=64, rows=4 * 64)
+    monkeypatch.setattr(cases, "sweep", lambda small_wanted: small)
+
+
 SMALL = ["--small", "--blocks", "3", "--steps", "2", "--peer", "none"]
 
 
@@ -71,13 +85,13 @@ def test_step(tmp_path, capsys):
 @pytest.mark.parametrize(("method", "table"), [("biasensemble", "kept"), ("jtt", "wrong"), ("softcon", "biased_direction")])
 def test_outputs_of_earlier_stages_are_made_up(method, table):
     case = cases.step(method, small=True)._replace(net=cases.mlp.Config((8,)))
-    found = cases.assemble(case, method).tables
-    assert list(found) == [table] and len(found[table]) == case.images
+    tables = cases.assemble(case, method).tables
+    assert list(tables) == [table] and len(tables[table]) == case.images
     if table == "biased_direction":
-        np.testing.assert_allclose(np.linalg.norm(found[table], axis=1), 1, rtol=1e-5)
-        assert np.ptp(found[table] @ found[table].mean(0)) > 0.01  # images differ in how often they are drawn
+        np.testing.assert_allclose(np.linalg.norm(tables[table], axis=1), 1, rtol=1e-5)
+        assert np.ptp(tables[table] @ tables[table].mean(0)) > 0.01  # images differ in how often they are drawn
     else:
-        assert 0.25 < found[table].mean() < 0.75
+        assert 0.25 < tables[table].mean() < 0.75
 
 
 @pytest.mark.slow
@@ -94,7 +108,7 @@ def test_eval(tmp_path):
     check(run(tmp_path, "eval"), "eval", 1)
 
 
-def test_sweep(tmp_path):
+def test_sweep(tmp_path, narrow):
     report = run(tmp_path, "sweep")
     check(report, "sweep", 1)
     assert all(arm["steps_per_block"] % 4 == 0 for arm in report["results"][0]["arms"])  # whole epochs

@@ -21,15 +21,14 @@ from jaxbed.models.capabilities import offers
 from jaxbed.optim import Optim
 from jaxbed.training import train
 
-RNG = np.random.default_rng(0)
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "extending" / "network.md"
 SMALL = shapes.Config(train_images=32, val_images=16, test_images=16)
 
 
 @pytest.fixture
 def short(monkeypatch):
-    """Atto with one block of 3 x 3 per stage, of few channels: what methods do with a network does not depend on its size."""
-    monkeypatch.setitem(convnext.SIZES, "atto", ((1, 1, 1, 1), 4))
+    """Atto with two blocks of 3 x 3, of few channels: what methods do with a network does not depend on its size."""
+    monkeypatch.setitem(convnext.SIZES, "atto", ((1, 0, 1, 0), 4))
     monkeypatch.setattr(convnext, "KERNEL", 3)
     return convnext.Config("atto", patch_px=2)
 
@@ -66,6 +65,10 @@ def test_sizes_have_the_published_number_of_parameters(size):
     assert not stats
 
 
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
 def timm_state(size="atto", classes=7, convolutions=True):
     """Random arrays with the names and shapes of a timm file, written down from its description."""
     blocks, width = convnext.SIZES[size]
@@ -89,7 +92,8 @@ def timm_state(size="atto", classes=7, convolutions=True):
             layer(f"{block}.mlp.fc2", side, 4 * side, *ones)
     layer("head.norm", sides[3])
     layer("head.fc", classes, sides[3])
-    return {name: (RNG.normal(size=shape) * 0.1 + (len(shape) == 1)).astype(np.float32) for name, shape in state.items()}
+    rng = np.random.default_rng(0)
+    return {name: (rng.normal(size=shape) * 0.1 + (len(shape) == 1)).astype(np.float32) for name, shape in state.items()}
 
 
 def reference(state, image, blocks):
@@ -127,13 +131,14 @@ def reference(state, image, blocks):
     return linear(norm(x.mean((2, 3)), "head.norm"), "head.fc")
 
 
-def test_timms_weights_give_timms_logits():
-    """Atto, whose linear layers are 1 x 1 convolutions in timm, against a second implementation; of odd sides the last pixels are cut."""
-    state, image = timm_state(), RNG.normal(size=(2, 34, 33, 3)).astype(np.float32)
+def test_timms_weights_give_timms_logits(monkeypatch):
+    """As Atto, whose linear layers are 1 x 1 convolutions in timm, against another implementation; of odd sides the last pixels are cut."""
+    monkeypatch.setitem(convnext.SIZES, "atto", ((1, 1, 2, 1), 10))
+    state, image = timm_state(), normal(2, 34, 33, 3, seed=1)
     params, _ = convnext.from_torch(state)
     assert jax.tree.map(np.shape, params) == jax.tree.map(lambda x: x.shape, shapes_of(convnext.Config("atto").make(7))[0])
-    found = apply_net(convnext.Config("atto").make(7), params, {}, image, False)[0]
-    np.testing.assert_allclose(found, reference(state, image.transpose(0, 3, 1, 2), convnext.SIZES["atto"][0]), rtol=1e-4, atol=1e-4)
+    logits = jax.jit(lambda params, image: apply_net(convnext.Config("atto").make(7), params, {}, image, False)[0])(params, image)
+    np.testing.assert_allclose(logits, reference(state, image.transpose(0, 3, 1, 2), convnext.SIZES["atto"][0]), rtol=1e-4, atol=1e-4)
 
 
 def test_linear_layers_of_both_kinds_are_the_same():
@@ -160,7 +165,7 @@ def test_networks_start_from_a_file(short, method, tmp_path):
     """A head of other classes is newly initialised, its norm is not; DisEnt has no such head."""
     state = {name: array for name, array in timm_state(classes=3).items() if name != "stem.0.weight"}
     state = {name: array[..., 2:5, 2:5] if "conv_dw.weight" in name else array for name, array in state.items()}
-    state["stem.0.weight"] = RNG.normal(size=(4, 3, 2, 2)).astype(np.float32)
+    state["stem.0.weight"] = normal(4, 3, 2, 2, seed=1)
     path, said = tmp_path / "convnext.safetensors", []
     save_file({name: np.ascontiguousarray(array) for name, array in state.items()}, path)
     run = started(tiny.train_config(method, net=short, data=SMALL, init_from=str(path)), said)
@@ -183,7 +188,7 @@ def test_files_of_another_size_are_refused(short, tmp_path):
 def test_depthwise_convolutions_equal_xlas_when_mapped(monkeypatch, grouped, dtype):
     """Values and gradients of 5 seeds, as a sum of shifted maps and, as on a GPU in bfloat16, as XLA's."""
     monkeypatch.setattr(conv, "depthwise_is_grouped", lambda *_: grouped)
-    x, kernel = (jnp.asarray(RNG.normal(size=shape), dtype) for shape in ((5, 2, 9, 8, 6), (5, 3, 3, 1, 6)))
+    x, kernel = (jnp.asarray(normal(*shape, seed=4), dtype) for shape in ((5, 2, 9, 8, 6), (5, 3, 3, 1, 6)))
 
     def value(function, x, kernel):
         return jnp.sin(function(x, kernel).astype(jnp.float32)).sum()
@@ -192,11 +197,13 @@ def test_depthwise_convolutions_equal_xlas_when_mapped(monkeypatch, grouped, dty
         wide = (a.astype(jnp.float32) for a in (x, kernel))
         return jax.lax.conv_general_dilated(*wide, (1, 1), "VALID", dimension_numbers=conv.LAYOUT, feature_group_count=6)
 
-    found, expected = (
-        jax.vmap(jax.value_and_grad(functools.partial(value, function), (0, 1)))(x, kernel) for function in (conv.depthwise_conv, plain)
-    )
+    @jax.jit
+    def both(x, kernel):
+        mapped = (jax.vmap(jax.value_and_grad(functools.partial(value, function), (0, 1))) for function in (conv.depthwise_conv, plain))
+        return [function(x, kernel) for function in mapped]
+
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 0.1, "atol": 0.3}
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(np.float32(a), np.float32(b), **tolerance), found, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(np.float32(a), np.float32(b), **tolerance), *both(x, kernel))
 
 
 def test_xlas_depthwise_convolution_is_for_large_kernels_on_gpus_in_bfloat16():
@@ -215,7 +222,7 @@ def test_parts_in_a_row_are_the_network(short):
             seen.append((self.part, entered.shape[1], x.shape[1]))
             return x
 
-    image = jnp.asarray(RNG.normal(size=(2, 32, 32, 3)), jnp.float32)
+    image = normal(2, 32, 32, 3)
     whole = short.make(7, after=lambda part: Note(part))
     params, _ = jax.jit(functools.partial(init_net, whole))(jax.random.key(0), image)
     assert seen == [(0, 32, 16), (1, 16, 16), (2, 16, 8), (3, 8, 4), (4, 4, 2)]
@@ -233,14 +240,16 @@ def test_parts_in_a_row_are_the_network(short):
 
 def test_stochastic_depth_leaves_out_whole_images():
     """As often as the rate says, and the mean stays what it was."""
-    x = jnp.ones((512, 1, 1, 4))
+    x = np.ones((512, 1, 1, 4), np.float32)
     block = convnext.Block(0.25)
-    params = {**init_net(block, jax.random.key(0), x[:1])[0], "gamma": jnp.full(4, 3.0)}
-    params["narrow"] = {"kernel": 0 * params["narrow"]["kernel"], "bias": jnp.ones(4)}
-    added = np.asarray(apply_net(block, params, {}, x, True, {"dropout": jax.random.key(1)})[0] - x)[:, 0, 0]
+    params, _ = jax.device_get(jax.jit(functools.partial(init_net, block))(jax.random.key(0), x[:1]))
+    params = {**params, "gamma": np.full(4, 3, np.float32)}
+    params["narrow"] = {"kernel": 0 * params["narrow"]["kernel"], "bias": np.ones(4, np.float32)}
+    apply = jax.jit(lambda x, train: apply_net(block, params, {}, x, train, {"dropout": jax.random.key(1)})[0], static_argnums=1)
+    added = np.asarray(apply(x, True) - x)[:, 0, 0]
     assert set(added.ravel()) == {0.0, 4.0} and (added == added[:, :1]).all()
     assert 0.18 < (added[:, 0] == 0).mean() < 0.32
-    np.testing.assert_array_equal(apply_net(block, params, {}, x, False)[0], x + 3)
+    np.testing.assert_array_equal(apply(x, False), x + 3)
 
 
 def test_images_that_are_too_small_are_an_error(short):
@@ -370,9 +379,9 @@ def test_methods_that_train_normalization_layers_need_some(method):
 def test_the_page_on_networks_of_ones_own_is_true():
     """Its network runs in parts and whole, on methods that need what it offers, and is refused by those that need more."""
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-    own = {"__name__": "own_network"}
-    exec(compile(example, str(PAGE), "exec"), own)
-    net = own["Config"](width=4)
+    module = {"__name__": "own_network"}
+    exec(compile(example, str(PAGE), "exec"), module)
+    net = module["Config"](width=4)
     batch, key = made_up_batch(), jax.eval_shape(jax.random.key, 0)
     for method in ("erm", "sagnet", "mixstyle", "dfr"):
         made = tiny.METHODS[method].make(INFO, net, Optim())

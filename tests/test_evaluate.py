@@ -50,25 +50,36 @@ def run(cfg, source, workdir, **options) -> int:
     return evaluate.evaluate(cfg, members.one(cfg, source), workdir, Log(workdir), **options)
 
 
+_made: dict = {}
+
+
+def made(cfg, source):
+    """(shapes of a checkpoint, every image one at a time -> logits [S, n, classes]) of all runs of one network, data set and mesh."""
+    key = repr((cfg.net, cfg.seeds, cfg.mesh, source.name, source.class_names))
+    if key not in _made:
+        program = tiny.program(cfg, source)
+
+        def ask(params, stats, image):
+            return program.method.predict(params, stats, source.scale(image[None]))[0]
+
+        every = jax.jit(jax.vmap(jax.vmap(ask, (None, None, 0)), (0, 0, None)))
+        _made[key] = train.snapshot(program.abstract), every
+    return _made[key]
+
+
 def checkpoints(cfg, source, workdir):
-    """(epoch store, shapes of a checkpoint, method)"""
-    program = tiny.program(cfg, source)
-    return train.stores(workdir, cfg.seeds, Log(workdir))[1], train.snapshot(program.abstract), program.method
+    """(epoch store, shapes of a checkpoint)"""
+    return train.stores(workdir, cfg.seeds, Log(workdir))[1], made(cfg, source)[0]
 
 
 def expected(cfg, source, workdir, epoch: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """{set: (answers [S, n], whether they are clear [S, n])}, each seed asked for one image at a time."""
     cfg = dataclasses.replace(cfg, mesh=parallel.Mesh(seed=1, data=1))
-    epochs, abstract, method = checkpoints(cfg, source, workdir)
+    epochs, abstract = checkpoints(cfg, source, workdir)
     weights = jax.device_get(epochs.load(epoch, abstract))
-
-    def ask(params, stats, image):
-        return method.predict(params, stats, source.scale(image[None]))[0]
-
-    every = jax.jit(jax.vmap(jax.vmap(ask, (None, None, 0)), (0, 0, None)))
     result = {}
     for name, (split, _, decision) in source.sets.items():
-        logits = every(weights["params"], weights["stats"], split.image)  # [S, n, classes]
+        logits = np.asarray(made(cfg, source)[1](weights["params"], weights["stats"], split.image))
         best = np.sort(logits, -1)
         result[name] = np.asarray(decision_rules.named(decision).decide(logits)), best[..., -1] - best[..., -2] > 1e-4
     return result
@@ -81,7 +92,7 @@ def answers(workdir, name: str, epoch: int) -> np.ndarray:
 
 def check_answers(cfg, source, workdir, sets=None) -> None:
     """All answers of all epochs are those of each seed to each image alone, but where rounding alone decides."""
-    for epoch in checkpoints(cfg, source, workdir)[0].numbers():
+    for epoch in train.stores(workdir, cfg.seeds, Log(workdir))[1].numbers():
         for name, (answer, clear) in expected(cfg, source, workdir, epoch).items():
             if sets is None or name in sets:
                 found = answers(workdir, name, epoch)
@@ -183,7 +194,7 @@ def test_damaged_answers_are_given_again(source, workdir, left_bytes):
 
 def poison(cfg, source, workdir, epoch: int, change) -> None:
     """Saves an epoch again with change(path, leaf) applied to its parameters."""
-    epochs, abstract, _ = checkpoints(cfg, source, workdir)
+    epochs, abstract = checkpoints(cfg, source, workdir)
     tree = epochs.load(epoch, abstract)
     params = jax.tree_util.tree_map_with_path(lambda path, x: change(jax.tree_util.keystr(path), x), tree["params"])
     epochs.save(epoch, {**tree, "params": params})
@@ -371,7 +382,7 @@ def test_sets_of_one_shape_and_decision_go_together(source):
 
 
 def test_images_of_two_sizes_are_answered_apart(source, tmp_path):
-    cfg = tiny.train_config(eval=config.Eval(batch_size=24))
+    cfg = tiny.train_config(net=tiny.RESNET_6, eval=config.Eval(batch_size=24))
     sets = {name: enlarge(s) if name in ("in_distribution", "edge") else s for name, s in list(source.sets.items())[:4]}
     two_sizes = dataclasses.replace(source, sets=sets)
     assert pooled(cfg, two_sizes) == [["val", "silhouette"], ["in_distribution", "edge"]]
@@ -463,7 +474,7 @@ def test_a_signal_stops_between_blocks_and_the_next_call_goes_on(source, workdir
 
 
 def test_a_frozen_seed_is_marked(source, workdir):
-    epochs, abstract, _ = checkpoints(CONFIG, source, workdir)
+    epochs, abstract = checkpoints(CONFIG, source, workdir)
     tree = epochs.load(2, abstract)
     epochs.save(2, {**tree, "alive": jnp.array([True, False])})
     epochs.wait()

@@ -29,20 +29,20 @@ KEY = jax.random.key(1)
 
 @functools.cache
 def batch(label=tuple(LABEL), bias=tuple(BIAS), **tables):
-    image = jax.random.uniform(jax.random.key(0), (len(label), 2, 2, 3))
-    found = {"image": image, "label": jnp.array(label), "bias": jnp.array(bias), "index": jnp.arange(len(label))}
-    return found | {name: jnp.full(len(label), value, jnp.float32) for name, value in tables.items()}
+    image, index = np.random.default_rng(0).random((len(label), 2, 2, 3), np.float32), np.arange(len(label), dtype=np.int32)
+    columns = {name: np.full(len(label), value, np.float32) for name, value in tables.items()}
+    return {"image": image, "label": np.int32(label), "bias": np.int32(bias), "index": index, **columns}
 
 
 @functools.cache
 def start():
-    return jax.jit(erm.Config().make(INFO, NET, PLAIN).init)(jax.random.key(0), batch())
+    return jax.device_get(jax.jit(erm.Config().make(INFO, NET, PLAIN).init)(jax.random.key(0), batch()))
 
 
 def made(config):
     """The method, its step compiled, and its state before the first one, of ERM's parameters."""
     method = config.make(INFO, NET, PLAIN)
-    state = method.init(jax.random.key(0), batch())
+    state = jax.device_get(jax.jit(method.init)(jax.random.key(0), batch()))
     return method._replace(step=jax.jit(method.step)), state.replace(params=start().params)
 
 
@@ -183,9 +183,10 @@ def test_resampling_is_erm_on_other_batches():
 
 
 def test_weights_of_groups_follow_their_losses():
-    log_q = groupdro.raised(jnp.log(jnp.array([0.5, 0.5])), jnp.array([1.0, 2.0]), jnp.array([7.0, 9.0]), 0.01, 0.0)
-    np.testing.assert_allclose(jnp.exp(log_q), [0.4975, 0.5025], atol=5e-8)
-    np.testing.assert_allclose(jnp.exp(log_q) @ jnp.array([1.0, 2.0]), 1.5025, atol=5e-7)
+    loss = np.float32([1, 2])
+    q = np.exp(jax.jit(groupdro.raised)(np.log(np.float32([0.5, 0.5])), loss, np.float32([7, 9]), 0.01, 0.0))
+    np.testing.assert_allclose(q, [0.4975, 0.5025], atol=5e-8)
+    np.testing.assert_allclose(q @ loss, 1.5025, atol=5e-7)
 
 
 def dro_by_hand(q, size, eta, adjustment, label, bias, value, groups):
@@ -211,16 +212,16 @@ def test_steps_of_groupdro_by_hand(kind, bias):
     q, size = np.full(groups.number, 1 / groups.number), np.zeros(groups.number)
     assert ("bias" in batch()) and bool(groupdro.Config(groups=kind).reads_bias) == (kind != "classes")
     for order in ([0, 1, 2, 3, 5, 7], [0, 3, 6, 9, 4, 10], [1, 2, 8, 11, 5, 6]):
-        label, own = LABEL[order], None if bias is None else bias[order]
-        group = groups.of(label, own)
-        given = {"image": batch()["image"][jnp.array(order)], "label": jnp.array(label), "group_size": jnp.array(of_group[group])}
-        if own is not None:
-            given["bias"] = jnp.array(own)
+        label, of_order = LABEL[order], None if bias is None else bias[order]
+        group = groups.of(label, of_order)
+        given = {"image": batch()["image"][order], "label": label, "group_size": of_group[group]}
+        if of_order is not None:
+            given["bias"] = of_order
         size[group[group >= 0]] = of_group[group[group >= 0]]
         value, gradient = (x[order] for x in sample_losses())
-        q, loss, weight = dro_by_hand(q, size, 0.5, 2.0, label, own, value, groups)
-        after, metrics = method.step(state, given, KEY)
-        np.testing.assert_allclose(jnp.exp(after.memory["log_q"]), q, rtol=1e-5)
+        q, loss, weight = dro_by_hand(q, size, 0.5, 2.0, label, of_order, value, groups)
+        after, metrics = jax.device_get(method.step(state, given, KEY))
+        np.testing.assert_allclose(np.exp(after.memory["log_q"]), q, rtol=1e-5)
         np.testing.assert_allclose([metrics["loss"], metrics["largest_q"]], [loss, q.max()], rtol=1e-5)
         moved = after.params["net"]["head"]["bias"] - start().params["net"]["head"]["bias"]
         np.testing.assert_allclose(moved, -0.1 * weight @ gradient, atol=1e-7)
@@ -239,12 +240,13 @@ def test_absent_groups_and_images_without_bias_give_numbers():
 def test_a_forgotten_group_comes_back():
     """Its weight falls far below the smallest float32, and rises again."""
 
+    @jax.jit
     def after(log_q, loss):
         return jax.lax.fori_loop(0, 1000, lambda _, x: groupdro.raised(x, loss, jnp.ones(2), 0.5, 0.0), log_q)
 
-    fallen = after(jnp.log(jnp.array([0.5, 0.5])), jnp.array([0.0, 2.0]))
-    assert np.isfinite(fallen).all() and jnp.exp(fallen[0]) == 0
-    np.testing.assert_allclose(jnp.exp(after(fallen, jnp.array([2.0, 0.0]))), [0.5, 0.5], rtol=1e-3)
+    fallen = np.asarray(after(np.log(np.float32([0.5, 0.5])), np.float32([0, 2])))
+    assert np.isfinite(fallen).all() and np.exp(fallen[0]) == 0
+    np.testing.assert_allclose(np.exp(after(fallen, np.float32([2, 0]))), [0.5, 0.5], rtol=1e-3)
 
 
 def test_groupdro_of_equal_groups_with_eta_zero_is_erm():
@@ -289,11 +291,12 @@ def test_a_step_of_lisa_is_soft_cross_entropy_of_mixed_images(monkeypatch):
         draw = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, draw=draw, name=name: drawn.setdefault(name, draw(*args)))
     method, given = lisa.Config().make(INFO, NET, PLAIN), batch(bias=tuple(SOME_BIAS))
-    before = method.init(jax.random.key(0), given).replace(params=start().params)
-    (after, metrics), ((partner, found), weight) = jax.jit(lambda key: (method.step(before, given, key), tuple(drawn.values())))(KEY)
-    weight = jnp.where(found, weight, 1)
+    before = jax.device_get(jax.jit(method.init)(jax.random.key(0), given)).replace(params=start().params)
+    step = jax.jit(lambda given, key: (method.step(before, given, key), tuple(drawn.values())))
+    (after, metrics), ((partner, found), weight) = jax.device_get(step(given, KEY))
+    weight = np.where(found, weight, np.float32(1))
     image = weight[:, None, None, None] * given["image"] + (1 - weight)[:, None, None, None] * given["image"][partner]
-    target = weight[:, None] * jnp.eye(CLASSES)[LABEL] + (1 - weight)[:, None] * jnp.eye(CLASSES)[LABEL[partner]]
+    target = weight[:, None] * np.eye(CLASSES)[LABEL] + (1 - weight)[:, None] * np.eye(CLASSES)[LABEL[partner]]
 
     @jax.jit
     @functools.partial(jax.value_and_grad, has_aux=True)
@@ -301,10 +304,10 @@ def test_a_step_of_lisa_is_soft_cross_entropy_of_mixed_images(monkeypatch):
         logits = NET.make(CLASSES).apply({"params": params}, image, train=True)
         return -(target * jax.nn.log_softmax(logits)).sum(1).mean(), logits.argmax(1)
 
-    (value, answer), gradient = loss(before.params["net"])
-    assert not found[::4].any() and found.sum() > 4 and len(set(np.asarray(weight[found]))) == found.sum()
+    (value, answer), gradient = jax.device_get(loss(before.params["net"]))
+    assert not found[::4].any() and found.sum() > 4 and len(set(weight[found])) == found.sum()
     np.testing.assert_allclose(metrics["loss"], value, rtol=1e-6)
-    np.testing.assert_allclose(metrics["accuracy"], target[jnp.arange(SIZE), answer].mean(), rtol=1e-6)
+    np.testing.assert_allclose(metrics["accuracy"], target[np.arange(SIZE), answer].mean(), rtol=1e-6)
     np.testing.assert_allclose(metrics["mixed"], found.mean(), rtol=1e-6)
     moved = jax.tree.map(lambda a, b: (a - b) / 0.1, before.params["net"], after.params["net"])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), moved, gradient)
@@ -324,9 +327,9 @@ def test_the_coin_falls_as_p_sel_says_and_weights_are_beta(monkeypatch):
     monkeypatch.setattr(lisa, "partners", lambda *args: coins.append(args[3]) or partners(*args))
     monkeypatch.setattr(lisa.pairs, "weights", lambda *args: weights.append(beta(*args)) or weights[-1])
     method = lisa.Config(p_sel=0.3).make(INFO, NET, PLAIN)
-    state = method.init(jax.random.key(0), batch())
-    step = jax.jit(jax.vmap(lambda key: method.step(state, batch(), key) and (coins[-1], weights[-1])))
-    coin, weight = step(jax.random.split(KEY, 1000))
+    state = jax.jit(method.init)(jax.random.key(0), batch())
+    step = jax.jit(lambda given, keys: jax.vmap(lambda key: method.step(state, given, key) and (coins[-1], weights[-1]))(keys))
+    coin, weight = step(batch(), jax.random.split(KEY, 1000))
     assert abs(coin.mean() - 0.3) < 4.5 * np.sqrt(0.21 / 1000)
     assert scipy.stats.kstest(np.ravel(weight), scipy.stats.beta(2, 2).cdf).pvalue > 1e-3
 

@@ -1,6 +1,7 @@
 """Variants: members of one array that are, each, the run they would be alone."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -18,35 +19,41 @@ NAMES = [f"texture_correlation={t},lr={lr}" for t in (0.95, 0.25) for lr in (0.0
 
 def finished(cfg, workdir):
     """Trains and evaluates; returns the last state, stacked over members."""
-    found, log = members.open_all(cfg), Log(workdir)
-    assert train.train(cfg, found, workdir, log) == 0
-    assert evaluate.evaluate(cfg, found, workdir, log) == 0
-    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(found))
-    resume, _ = train.stores(workdir, seeds.size, log)
-    return jax.device_get(resume.latest(train.assemble(cfg, found, seeds).abstract)[1])
+    opened, log = members.open_all(cfg), Log(workdir)
+    assert train.train(cfg, opened, workdir, log) == 0
+    assert evaluate.evaluate(cfg, opened, workdir, log) == 0
+    resume, _ = train.stores(workdir, len(opened) * cfg.seeds, log)
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    saved = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), resume._metadata(max(resume.numbers())))
+    return jax.device_get(resume.latest(saved)[1])
 
 
-@pytest.fixture(scope="module", params=["erm", "lff"])
-def swept(request, tmp_path_factory):
-    cfg = tiny.mlp_config(request.param, grid=GRID, mesh=parallel.Mesh(seed=8, data=1))  # more rows than a variant has seeds
-    workdir = tmp_path_factory.mktemp(request.param)
-    return cfg, workdir, finished(cfg, workdir)
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """sweep(method) -> (configuration, workdir, last state) of all variants together."""
+
+    @functools.cache
+    def swept(method):
+        cfg = tiny.mlp_config(method, grid=GRID, mesh=parallel.Mesh(seed=8, data=1))  # more rows than a variant has seeds
+        workdir = tmp_path_factory.mktemp(method)
+        return cfg, workdir, finished(cfg, workdir)
+
+    return swept
 
 
-@pytest.mark.parametrize("place", range(4))
-def test_a_variant_is_the_run_it_would_be_alone(swept, tmp_path, place):
-    cfg, workdir, run = swept
-    alone = members.open_all(cfg)[place].cfg
-    assert (
-        alone.grid == ()
-        and (alone.data.texture_correlation, alone.optim.lr) == [(t, lr) for t in (0.95, 0.25) for lr in (0.01, 0.003)][place]
-    )
+@pytest.mark.parametrize(("method", "variant"), [("erm", 0), ("erm", 1), ("erm", 2), ("erm", 3), ("lff", 0), ("lff", 3)])
+def test_a_variant_is_the_run_it_would_be_alone(sweep, tmp_path, method, variant):
+    """With LfF, whose tables are of the training images, where both the data and the learning rate differ."""
+    cfg, workdir, run = sweep(method)
+    alone = members.open_all(cfg)[variant].cfg
+    settings = [(t, lr) for t in (0.95, 0.25) for lr in (0.01, 0.003)]
+    assert alone.grid == () and (alone.data.texture_correlation, alone.optim.lr) == settings[variant]
     expected = finished(dataclasses.replace(alone, mesh=parallel.Mesh(seed=2, data=1)), tmp_path)
-    rows = slice(place * cfg.seeds, (place + 1) * cfg.seeds)
-    for (path, own), array in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(run), strict=True):
-        np.testing.assert_allclose(array[rows], own, rtol=1e-3, atol=2e-5, err_msg=jax.tree_util.keystr(path))
+    rows = slice(variant * cfg.seeds, (variant + 1) * cfg.seeds)
+    for (path, leaf), array in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(run), strict=True):
+        np.testing.assert_allclose(array[rows], leaf, rtol=1e-3, atol=2e-5, err_msg=jax.tree_util.keystr(path))
     for path in sorted((tmp_path / "responses").rglob("*")):
-        twin = workdir / NAMES[place] / "responses" / path.relative_to(tmp_path / "responses")
+        twin = workdir / NAMES[variant] / "responses" / path.relative_to(tmp_path / "responses")
         if path.suffix == ".npz":
             with np.load(path) as a, np.load(twin) as b:
                 assert (a["response"] != b["response"]).mean() < 0.02  # rounding may turn a near tie
@@ -55,13 +62,14 @@ def test_a_variant_is_the_run_it_would_be_alone(swept, tmp_path, place):
             assert path.read_bytes() == twin.read_bytes()
 
 
-def test_a_variants_folder_is_a_workdir_to_statistics(swept):
-    cfg, workdir, _ = swept
+@pytest.mark.parametrize("method", ["erm", "lff"])
+def test_a_variants_folder_is_a_workdir_to_statistics(sweep, method):
+    cfg, workdir, _ = sweep(method)
     names = set()
-    for place, name in enumerate(NAMES):
+    for variant, name in enumerate(NAMES):
         frame = metrics.scores(workdir / name)
         assert set(frame["run"]) == {0, 1} and set(frame["epoch"]) == {1, 2}
-        assert config.load(workdir / name) == members.open_all(cfg)[place].cfg
+        assert config.load(workdir / name) == members.open_all(cfg)[variant].cfg
         names.update(frame["algorithm"])
     assert names == {f"{cfg.name} lr=0.01", f"{cfg.name} lr=0.003"}  # the data do not change the algorithm's name
 

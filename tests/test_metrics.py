@@ -1,5 +1,6 @@
 """From logits to answers and from answers to numbers, on cases that can be checked by hand."""
 
+import functools
 import hashlib
 import json
 import pathlib
@@ -414,6 +415,11 @@ def test_sixteen_groups_are_those_of_the_reference():
     assert hashlib.sha256(text.encode()).hexdigest() == "0b23dbf2ebc2c3dce89334f8ccf5bc410b6087548235459d3d79f506dd6a74be"
 
 
+@functools.cache
+def compiled(rule):
+    return jax.jit(decision_rules.named(rule).decide)
+
+
 @pytest.mark.parametrize(
     ("z", "rule", "expected"),
     [
@@ -428,11 +434,9 @@ def test_sixteen_groups_are_those_of_the_reference():
     ],
 )
 def test_rules_answer_the_vectors_of_the_reference(z, rule, expected):
-    decide = decision_rules.named(rule).decide
-    for function in (decide, jax.jit(decide)):
-        answer = function(z[None])
-        assert answer.shape == (1,) and answer.dtype == jnp.int32
-        assert NAMES[int(answer[0])] == expected
+    answer = compiled(rule)(z[None])
+    assert answer.shape == (1,) and answer.dtype == jnp.int32
+    assert NAMES[int(answer[0])] == expected
 
 
 @pytest.mark.parametrize("rule", [name for name in decision_rules.RULES if name.startswith("sixteen")])
@@ -459,13 +463,13 @@ def test_a_batch_is_answered_as_each_image_alone(rule):
 
 def test_half_precision_logits_are_decided_in_single():
     z = logits(i404=1, i444=1, i671=1.0078125).astype(jnp.bfloat16)  # the mean of the bicycles rounds to 1 in half precision
-    assert NAMES[int(decision_rules.named("sixteen_mean_logit").decide(z))] == "bicycle"
+    assert NAMES[int(compiled("sixteen_mean_logit")(z))] == "bicycle"
 
 
 def test_many_middling_members_win_by_sum_alone():
     z = logits(i499=3, **{f"i{i}": 1 for i in decision_rules.SIXTEEN["dog"]})
-    found = {rule: NAMES[int(decision_rules.named(rule).decide(z))] for rule in decision_rules.RULES if rule.startswith("sixteen")}
-    assert found == {**dict.fromkeys(found, "knife"), "sixteen_sum_prob": "dog"}
+    answers = {rule: NAMES[int(compiled(rule)(z))] for rule in decision_rules.RULES if rule.startswith("sixteen")}
+    assert answers == {**dict.fromkeys(answers, "knife"), "sixteen_sum_prob": "dog"}
 
 
 def test_argmax_takes_the_first_of_equals():

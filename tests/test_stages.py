@@ -18,6 +18,7 @@ from jaxbed.data.source import Component, Weighted
 from jaxbed.evaluation import evaluate
 from jaxbed.method import Method, Sampling, State
 from jaxbed.methods import biasensemble, dfr, erm, infodrop, jtt, softcon
+from jaxbed.models import resnet
 from jaxbed.training import members, plan, program, staged, train
 from jaxbed.training.log import Log
 
@@ -428,7 +429,8 @@ def test_stages_that_do_not_fit_are_refused(method, message):
         stages.of(tiny_run(method))
 
 
-def test_infodrop_is_fine_tuned_without_dropping_from_its_own_end(tmp_path):
+def test_infodrop_is_fine_tuned_without_dropping_from_its_own_end(tmp_path, monkeypatch):
+    monkeypatch.setitem(resnet.BLOCKS, 10, (1, 0, 0, 0))
     settings = {"net": tiny.train_config().net, "optim": tiny.Optim(lr=0.05), "epochs": 1}
     method = infodrop.Config(finetune_epochs=2, finetune_lr=0.01)
     trained(tiny_run(method, **settings), tmp_path)

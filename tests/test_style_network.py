@@ -1,5 +1,6 @@
 """AdaIN's style network against plain NumPy, and the script that converts and trains its weights."""
 
+import functools
 import importlib.util
 import re
 
@@ -87,13 +88,19 @@ def images(*shape, seed=1):
 def test_both_halves_are_the_published_network(monkeypatch, sides, backend):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)  # which decides the form of the first convolution
     encoder, decoder = both_states()
-    network, params, image = Config(width=WIDTH), converted(), images(2, *sides)
-    expected, found = encoded(encoder, image), network.maps(params, image)
-    for a, b in zip(found, expected, strict=True):
+    network, image, expected = Config(width=WIDTH), images(2, *sides), encoded(encoder, images(2, *sides))
+
+    @jax.jit
+    def both_halves(params, image):
+        maps = network.maps(params, image)
+        return maps, network.encode(params, image), network.decode(params, maps[-1])
+
+    maps, features, output = both_halves(converted(), image)
+    for a, b in zip(maps, expected, strict=True):
         np.testing.assert_allclose(a, b.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(network.encode(params, image), found[-1])
-    assert found[-1].shape == (2, -(-sides[0] // 8), -(-sides[1] // 8), 8 * WIDTH)
-    np.testing.assert_allclose(network.decode(params, found[-1]), decoded(decoder, expected[-1]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(features, maps[-1])
+    assert features.shape == (2, -(-sides[0] // 8), -(-sides[1] // 8), 8 * WIDTH)
+    np.testing.assert_allclose(output, decoded(decoder, expected[-1]), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: jaxbed does not need it")
@@ -135,30 +142,36 @@ def test_published_sizes():
 def test_bfloat16_rounds_and_nothing_else():
     params, image = style_network.draw(4, 2), images(2, 16, 16)
     wide, half = Config(width=4, stages=2), Config(width=4, stages=2, dtype="bfloat16")
-    features = half.encode(params, image)
-    decoded = half.decode(params, features)
+
+    @jax.jit
+    def both(params, image):
+        features = half.encode(params, image)
+        return features, half.decode(params, features), wide.decode(params, wide.encode(params, image))
+
+    features, decoded, exact = jax.device_get(both(params, image))
     assert features.dtype == decoded.dtype == np.dtype("bfloat16")
-    exact = wide.decode(params, wide.encode(params, image))
-    assert 0 < np.abs(np.asarray(decoded, np.float32) - exact).max() < 0.05 * np.abs(exact).max()
+    assert 0 < np.abs(np.float32(decoded) - exact).max() < 0.05 * np.abs(exact).max()
 
 
 def test_seeds_do_not_become_groups():
     network = Config(width=4, stages=2)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(style_network.draw(4, 2, seed) for seed in range(3)))
-    whole = jax.vmap(lambda params, image: network.decode(params, network.encode(params, image)))
-    image = images(3, 2, 16, 16)
-    text = jax.jit(whole).lower(stacked, image).as_text()
+
+    def whole(params, image):
+        return network.decode(params, network.encode(params, image))
+
+    image, one = images(3, 2, 16, 16), jax.jit(whole)
+    lowered = jax.jit(jax.vmap(whole)).lower(stacked, image)
+    text = lowered.as_text()
     assert "stablehlo.convolution" in text and set(re.findall(r"feature_group_count = (\d+)", text)) == {"1"}
-    for seed, found in enumerate(whole(stacked, image)):
-        params = style_network.draw(4, 2, seed)
-        np.testing.assert_allclose(found, network.decode(params, network.encode(params, image[seed])), rtol=1e-5, atol=1e-6)
+    for seed, output in enumerate(lowered.compile()(stacked, image)):
+        np.testing.assert_allclose(output, one(style_network.draw(4, 2, seed), image[seed]), rtol=1e-5, atol=1e-6)
 
 
 def test_untrained_weights_are_the_same_every_time_and_grey_is_their_zero():
     one, other = (Config("random", width=4, stages=3).load() for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, one, other)
-    grey = Config(width=4, stages=3).maps(one, np.full((1, 16, 16, 3), 0.5, np.float32))
-    for maps in grey:
+    for maps in jax.jit(Config(width=4, stages=3).maps)(one, np.full((1, 16, 16, 3), 0.5, np.float32)):
         np.testing.assert_allclose(maps, 0, atol=1e-6)
 
 
@@ -206,9 +219,11 @@ def train(content, styles, out, *settings):
     return prepare.main(["train", content, styles, str(out), *(word for pair in chosen.items() for word in pair)])
 
 
-def test_training_lowers_the_loss_and_leaves_the_encoder(tmp_path, capsys):
+def test_training_lowers_the_loss_and_leaves_the_encoder(tmp_path, monkeypatch, capsys):
+    few = functools.partial(prepare.shapes.Config, train_images=256, val_images=16, test_images=16)
+    monkeypatch.setattr(prepare.shapes, "Config", few)
     out = tmp_path / "deep" / "style.safetensors"
-    assert train("shapes", "shapes", out) == 0
+    assert train("shapes", "shapes", out, "--batch", "2") == 0
     said = capsys.readouterr().out
     total = np.array(re.findall(r"content (\S+), style (\S+),", said), float) @ (1, 10)
     assert len(total) == 20 and total[-4:].mean() < 0.5 * total[:4].mean() and f"written: {out}" in said
@@ -246,5 +261,5 @@ def test_losses_are_those_of_the_paper():
     target = new_deviation * (features - mean) / deviation + new_mean
     of_output = encoded(encoder, decoded(decoder, target))
     differences = [(a - b) ** 2 for x, y in zip(of_output, of_style, strict=True) for a, b in zip(moments(x), moments(y), strict=True)]
-    found = prepare.losses(Config(width=WIDTH), converted(), content, styled)
-    np.testing.assert_allclose(found, (((of_output[-1] - target) ** 2).mean(), sum(d.mean() for d in differences)), rtol=1e-4)
+    losses = jax.jit(lambda *arrays: prepare.losses(Config(width=WIDTH), *arrays))(converted(), content, styled)
+    np.testing.assert_allclose(losses, (((of_output[-1] - target) ** 2).mean(), sum(d.mean() for d in differences)), rtol=1e-4)

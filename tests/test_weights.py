@@ -301,8 +301,8 @@ def test_safetensors_are_read(tmp_path):
 @pytest.mark.parametrize("depth", [18, 50])
 def test_there_and_back(depth):
     net = resnet.Config(depth=depth, width=4).make(7)
-    params, stats = init_net(net, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
-    stats = jax.tree.map(lambda x: x + 0.5, stats)
+    shapes, rng = jax.eval_shape(lambda: init_net(net, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))), np.random.default_rng(0)
+    params, stats = jax.tree.map(lambda x: rng.standard_normal(x.shape, np.float32), shapes)
     state = convert.to_torch(params, stats)
     again = convert.from_torch(state)
     convert.check(again[0], params)
@@ -338,7 +338,7 @@ def test_weights_of_another_network_are_an_error():
     def params(**options):
         classes = options.pop("classes", 7)
         net = resnet.Config(**{"depth": 18, "width": 4, **options}).make(classes)
-        return init_net(net, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))[0]
+        return jax.eval_shape(lambda: init_net(net, jax.random.key(0), jnp.zeros((1, 32, 32, 3))))[0]
 
     for other, message in (
         ({"classes": 9}, r"head/bias is \[7\], and the network has \[9\]"),

@@ -3,11 +3,13 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxbed import config, parallel
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
+from jaxbed.method import Info, Method, State
 from jaxbed.methods import (
     balance,
     biasensemble,
@@ -67,6 +69,8 @@ METHODS = {
     "dfr": dfr.Config(epochs_before=1),
     "softcon": softcon.Config(epochs_before=1, weight=1.0, contrastive=6),
 }
+resnet.BLOCKS[6] = (1, 0, 1, 0)  # stem, two blocks and a head: for tests of what does not depend on the number of blocks
+RESNET_6 = resnet.Config(depth=6, width=4, stem="half")
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 
 
@@ -102,3 +106,14 @@ def program(cfg: config.Train, source: Source | None = None) -> Program:
     source = source or cfg.data.open()
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh)
     return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source))
+
+
+def take_steps(method: Any, count: int = 2) -> tuple[Method, State, dict[str, np.ndarray]]:
+    """(the method, the state after so many steps of one seed of RESNET_6, the metrics of the last step)."""
+    made = method.make(Info(16, 64, 4, 2), RESNET_6, Optim(lr=0.05, momentum=0.9))
+    image = np.random.default_rng(0).random((8, 16, 16, 3), np.float32)
+    batch = {"image": image, "label": np.arange(8, dtype=np.int32), "index": np.arange(8, dtype=np.int32)}
+    state, step = jax.jit(made.init)(jax.random.key(0), batch), jax.jit(made.step)
+    for number in range(count):
+        state, metrics = step(state, batch, jax.random.key(number))
+    return made, *jax.device_get((state, metrics))
