@@ -169,10 +169,11 @@ class ForAllSeeds:
             shapes = self._compiled.eval_shape("map" if self._seeds.within == "map" else "vmap", *args)
         return jax.tree.map(lambda x: self._seeds.like(x, "seed"), shapes)
 
-    def lower(self, *args: PyTree) -> Any:
-        """The same call, lowered and not run."""
+    def lower(self, *args: PyTree, platforms: tuple[str, ...] | None = None) -> Any:
+        """The same call, lowered and not run: for this machine's devices, or for those of other platforms, such as "tpu"."""
         with jax.set_mesh(self._seeds.mesh):
-            return self._compiled.lower("map" if self._seeds.within == "map" else "vmap", *args)
+            traced = self._compiled.trace("map" if self._seeds.within == "map" else "vmap", *args)
+            return traced.lower(lowering_platforms=platforms)
 
 
 def _lay(rows: int, columns: int) -> jax.sharding.Mesh:
