@@ -17,7 +17,7 @@ from jaxbed.evaluation import evaluate
 from jaxbed.method import apply_net
 from jaxbed.methods.parts.groups import Groups
 from jaxbed.models import features
-from jaxbed.training import plan, program, train
+from jaxbed.training import plan, train
 from jaxbed.training.log import Log
 
 SUBSETS = 20  # of the authors' average
@@ -60,7 +60,7 @@ def main() -> None:
     cfg, found = last.cfg, last.points
     source, classes, l1 = found[0].source, len(found[0].source.class_names), cfg.method.l1
     store = train.stores(workdir, cfg.seeds, Log(workdir))[1]
-    weights = store.load(cfg.epochs, program.snapshot(train.prepare(cfg, found, workdir).abstract))
+    weights = store.load(cfg.epochs, train.prepare(cfg, found, workdir).saved)
     params, stats = (jax.tree.map(lambda x: np.asarray(x[0]), weights[kind]) for kind in ("params", "stats"))
     trunk = cfg.net.make(classes, last=cfg.net.parts - 1)
 

@@ -48,7 +48,7 @@ def source():
 @pytest.fixture(autouse=True)
 def one_compilation(monkeypatch):
     """Every training and evaluation of one configuration shares its compiled functions."""
-    monkeypatch.setattr(train, "assemble", lambda cfg, *rest: assembled(repr(cfg))(cfg, *rest))
+    monkeypatch.setattr(train, "assemble", lambda cfg, *rest, **_: assembled(repr(cfg))(cfg, *rest))
     monkeypatch.setattr(evaluate.pools, "pool", lambda predict, *rest: pools(predict)(predict, *rest))
 
 
@@ -320,7 +320,7 @@ def test_a_finished_run_does_nothing_new(folders, tmp_path, monkeypatch):
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in workdir.rglob("*") if path.is_file()}
     before_epochs = epoch_lines(workdir)
     shared = ready(cfg)
-    monkeypatch.setattr(train, "assemble", lambda *_: dataclasses.replace(shared, advance=None, init=None))
+    monkeypatch.setattr(train, "assemble", lambda *_, **__: dataclasses.replace(shared, advance=None, init=None))
     monkeypatch.setattr(evaluate, "answer", None)
     assert trained(cfg, workdir) == 0
     answered(cfg, workdir)

@@ -56,7 +56,7 @@ METHODS = {
     "cutmix": mixing.CutMix(p=0.5),
     "end": end.Config(),
     "lnl": lnl.Config(),
-    "rebias": rebias.Config(),
+    "rebias": rebias.Config(biased=rebias.BiasedNet(stride=4)),
     "hex": hex.Config(units=4),  # of the 16 images in a batch it takes min(classes, units + 1) directions
     "debiased": debiased.Config(grid="coarse", style=style_network.Config("random", width=4, stages=2)),
     "reweight": balance.Reweight(),

@@ -33,7 +33,7 @@ from jaxbed.training import lock, train
 from jaxbed.training.log import Log
 from jaxbed.training.members import GridPoint, seeds_of_point
 from jaxbed.training.preemption import Interrupt
-from jaxbed.training.program import Program, snapshot
+from jaxbed.training.program import Program
 from jaxbed.tuning import launch
 
 PyTree = Any
@@ -76,7 +76,7 @@ def evaluate(
     """
     members = cfg.seeds * len(points)
     of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in (columns or {}).items()}
-    program, done = train.prepare(cfg, points, workdir, of_members), set[tuple[int, str]]()
+    program, done = train.prepare(cfg, points, workdir, of_members, trains=False), set[tuple[int, str]]()
     _, epochs = train.stores(workdir, program.seeds.size, log)
     evaluations = prepare(cfg, points, program, pathlib.Path(workdir), set(epochs.numbers()))
     together = EPOCHS if any(one_pool.streamed for evaluation in evaluations for one_pool in evaluation.pools) else 1
@@ -99,7 +99,7 @@ def evaluate(
                 if interrupt.signal:
                     return interrupt.signal
                 for following in left[start + len(loading) : start + together + AHEAD]:
-                    loading.append(loader.submit(epochs.load, following, snapshot(program.abstract)))
+                    loading.append(loader.submit(epochs.load, following, program.saved))
                 group = []
                 for epoch in left[start : start + together]:
                     try:

@@ -11,7 +11,7 @@ from flax import traverse_util
 from jaxbed import config, parallel
 from jaxbed.models import convert, convnext, efficientnet, torch_files
 from jaxbed.training.checkpoint import Store
-from jaxbed.training.program import Program, Run, snapshot
+from jaxbed.training.program import Program, Run
 
 PyTree = Any
 BODY = ("stem", "stage", "top")  # how names of layers begin that a file must have; others belong to heads, or are a method's own
@@ -52,7 +52,7 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], me
     epoch = int(number) if workdir == pathlib.Path(folder) and number.isdigit() else max(finished, default=0)
     if epoch not in finished:
         raise ValueError(f"init_from = {source}: {workdir} has finished epochs {_range(finished)}; write {workdir}:EPOCH")
-    abstract = snapshot(program.abstract)
+    abstract = program.saved
     if members is not None:
         count, copied = max(members) + 1, program.seeds.sharding()
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape[1:]), x.dtype, sharding=copied), abstract)

@@ -49,15 +49,38 @@ class Program:
     method: Method
     seeds: parallel.Seeds
     images: Images | None  # the training set's, where they are streamed
-    arrays: dict[str, jax.Array]  # the training set, on every device, but for what is streamed
+    training_set: dict[str, np.ndarray]  # but for what is streamed
     init: Callable  # (arrays, rows [S, B], seeds [S]) -> Run
     advance: "Advance"  # (Run, arrays, Feed of K steps, seeds [S]) -> Run, K steps later; the Run handed in is used up
-    abstract: PyTree  # shapes and placement of a Run
+    state: PyTree  # shapes and placement of a State
+    metrics: Callable[[], list[str]]  # names of what a step measures
     steps_per_call: int  # K of `advance`, but for the end of an epoch
     components: tuple[Component, ...]  # of the training set
     weighted: Weighted | None  # what of every batch is drawn by weight
     first_row: np.ndarray  # [S] int32: where each seed's training set begins in `arrays`
     hparams: dict[str, np.ndarray]  # [S] float32: those that vary between grid points
+
+    # Evaluation needs neither the training set nor a step, which takes its time to trace
+    @functools.cached_property
+    def arrays(self) -> dict[str, jax.Array]:
+        """The training set on every device."""
+        return self.seeds.place(self.training_set)
+
+    @functools.cached_property
+    def abstract(self) -> Run:
+        """Shapes and placement of a Run."""
+        return Run(self.state, *jax.tree.map(lambda x: self.seeds.like(x, "seed"), _beginning(self.seeds.size, self.metrics())))
+
+    @property
+    def saved(self) -> dict:
+        """Shapes and placement of what an epoch's checkpoint holds."""
+        alive = self.seeds.like(np.ones(self.seeds.size, bool), "seed")
+        return {"params": self.state.params, "stats": self.state.stats, "alive": alive}
+
+
+def _beginning(seeds: int, metrics: list[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """`alive` and `sums` of a Run before its first step."""
+    return np.ones(seeds, bool), {name: np.zeros(seeds, np.float32) for name in metrics}
 
 
 def steps_per_epoch(cfg: Train, source: Source) -> int:
@@ -222,10 +245,13 @@ class Advance(NamedTuple):
         return self.compiled.lower(run, arrays, *feed, numbers, self.columns)
 
 
-def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, columns: Mapping[str, np.ndarray] | None = None) -> Program:
+def assemble(
+    cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, columns: Mapping[str, np.ndarray] | None = None, trains: bool = True
+) -> Program:
     """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run.
 
-    columns, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry.
+    columns, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry. trains: whether a
+    step is looked at, too.
     """
     source, columns, per_point = points[0].source, dict(columns or {}), seeds.size // len(points)
     info, method = make_method(cfg, source)
@@ -237,11 +263,10 @@ def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, columns
     given = (rows, seeds.like(seeds.numbers, "seed"), {name: seeds.like(column, "seed") for name, column in columns.items()})
     state = init.abstract(arrays, *given)
     of_one, rest = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (state, given))
-    metrics = jax.eval_shape(steps.metrics, of_one, arrays, *rest)
-    zeros = {name: np.zeros(seeds.size, np.float32) for name in metrics}
-    alive = np.ones(seeds.size, bool)
-    abstract = Run(state, *jax.tree.map(lambda x: seeds.like(x, "seed"), (alive, zeros)))
-    seeds.check_memory(abstract, f"parameters and optimizer of {seeds.size} networks")
+    metrics = functools.cache(lambda: list(jax.eval_shape(steps.metrics, of_one, arrays, *rest)))
+    if trains:
+        metrics()
+    seeds.check_memory(state, f"parameters and optimizer of {seeds.size} networks")
     advance = seeds.over(steps.advance, shared=(1, 3) if sets.images is not None and cfg.shared_order else (1,), donate=(0,))
     weighted = weigh(cfg, method.sampling, points, columns, per_point) if method.sampling else None
     placed = seeds.place(columns, "seed")
@@ -250,13 +275,14 @@ def assemble(cfg: Train, points: list[GridPoint], seeds: parallel.Seeds, columns
         method=method,
         seeds=seeds,
         images=sets.images,
-        arrays=seeds.place(sets.arrays),
-        init=lambda arrays, rows, numbers: Run(init(arrays, rows, numbers, placed), *seeds.place((alive, zeros), "seed")),
+        training_set=sets.arrays,
+        init=lambda *given: Run(init(*given, placed), *seeds.place(_beginning(seeds.size, metrics()), "seed")),
         advance=Advance(advance, placed),
-        abstract=abstract,
+        state=state,
+        metrics=metrics,
         steps_per_call=steps_per_call(cfg, source),
         components=source.components,
         weighted=weighted,
         first_row=np.repeat(sets.first_row, per_point),
-        hparams=hparams_of_points(points, set(abstract.state.hparams), per_point),
+        hparams=hparams_of_points(points, set(state.hparams), per_point),
     )

@@ -18,7 +18,7 @@ from jaxbed.training import lock, plan, train
 from jaxbed.training.log import Log
 from jaxbed.training.members import seeds_of_point
 from jaxbed.training.plan import Job
-from jaxbed.training.program import assemble, snapshot
+from jaxbed.training.program import assemble
 from jaxbed.training.train import Given
 
 PyTree = Any
@@ -79,8 +79,8 @@ def outputs(job: Job, given: Given, log: Log) -> dict[str, np.ndarray]:
     Members are the seeds of the run, for one grid point after another.
     """
     assert job.stage.outputs
-    whole = train.prepare(job.cfg, job.points, job.folder, given.columns)
-    weights = train.stores(job.folder, whole.seeds.size, log)[1].load(job.cfg.epochs, snapshot(whole.abstract))
+    whole = train.prepare(job.cfg, job.points, job.folder, given.columns, trains=False)
+    weights = train.stores(job.folder, whole.seeds.size, log)[1].load(job.cfg.epochs, whole.saved)
     if not parallel.gather(weights["alive"]).all():
         cure = f"lower optim.lr (now {job.cfg.optim.lr}), delete {job.folder} and start again"
         raise ValueError(f"{job.cfg.name}: a network became non-finite: {cure}")

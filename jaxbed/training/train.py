@@ -100,14 +100,21 @@ def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log
 
 
 def prepare(
-    cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, columns: Mapping[str, np.ndarray] = NOTHING.columns
+    cfg: config.Train,
+    points: list[GridPoint],
+    workdir: pathlib.Path,
+    columns: Mapping[str, np.ndarray] = NOTHING.columns,
+    trains: bool = True,
 ) -> Program:
-    """Everything that runs all grid points, with columns [S, N, ...] for their batches. Raises ValueError for what cannot run."""
+    """Everything that runs all grid points, with columns [S, N, ...] for their batches. Raises ValueError for what cannot run.
+
+    trains: see `assemble`.
+    """
     described = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
     processes.check_same(described, "training images")
     processes.first(lambda: same_images(described, pathlib.Path(workdir)))
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(points), cfg.batch_size)
-    return assemble(cfg, points, seeds, columns)
+    return assemble(cfg, points, seeds, columns, trains)
 
 
 def same_images(described: list[dict[str, int | str]], workdir: pathlib.Path) -> None:
