@@ -167,7 +167,7 @@ def test_no_random_damage_to_answers_changes_a_score_or_ends_in_a_traceback(work
             content[rng.randrange(len(content))] = rng.randrange(256)
         path.write_bytes(content)
         try:
-            found = answers.read_answers(path)
+            found = answers.read_answers(path, arrays["response"].shape[1])
         except ValueError as error:
             assert str(error).startswith(f"{path} is damaged (")
         else:

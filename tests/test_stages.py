@@ -87,6 +87,9 @@ class Stops:
 
     @property
     def signal(self):
+        return self.wish(0)
+
+    def wish(self, _wish):
         self.left -= 1
         return 15 if self.left < 1 else 0
 

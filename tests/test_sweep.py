@@ -49,9 +49,9 @@ def call(words: list, run=run_here) -> tuple[int, list[list[str]]]:
     """(exit code of `jaxbed sweep`, arguments of all its runs)."""
     ran = []
 
-    def recorded(arguments):
+    def recorded(arguments, processes):
         ran.append(arguments)
-        return run(arguments)
+        return run(arguments, processes)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "run", recorded)
@@ -441,9 +441,9 @@ def test_a_schedulers_jobs_are_sent_at_once_and_cancelled_when_one_fails(tmp_pat
         def exception(self):
             return RuntimeError("preempted") if self.arguments == ["b"] else None
 
-        def result(self):
+        def results(self):
             events.append(("result", *self.arguments))
-            return 0
+            return [0, 0]  # of each process
 
         def done(self):
             return self.arguments == ["a"]
@@ -469,7 +469,7 @@ def test_a_schedulers_jobs_are_sent_at_once_and_cancelled_when_one_fails(tmp_pat
 def test_submitit_runs_what_it_is_given(tmp_path, monkeypatch):
     pytest.importorskip("submitit")
     ran = []
-    monkeypatch.setattr(launch, "run", lambda arguments: ran.append(arguments) or 0)
+    monkeypatch.setattr(launch, "run", lambda arguments, *_: ran.append(arguments) or 0)
     run = launch.choose("submitit", ["cluster=debug", "timeout_min=5"], tmp_path)
     run({tmp_path / "a": ["1"], tmp_path / "b": ["2"]})
     assert ran == [["1"], ["2"]]

@@ -15,14 +15,22 @@ import numpy as np
 from jaxbed.stats import names
 from jaxbed.system import files
 
+SMALL_BYTES, AMPLE = 2**24, 64  # of an array in any case; times as many answers as there should be
 ANSWERS = ("response", "seeds", "alive")
 FORMS = {"data": dict, "classes": list, "sets": dict, "training_cells": list}  # of sets.json
 TEXTS = ("role", "decision", "identity", "images")  # of a set there
 
 
-def read_answers(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
-    """All arrays of a file of answers. Raises ValueError, with the cure, for a damaged one, and where one was changed afterwards."""
-    stored = files.read_arrays(path, cure)
+def read_answers(path: pathlib.Path, images: int, cure: str = "") -> dict[str, np.ndarray]:
+    """All arrays of a file of answers. Raises ValueError, with the cure, for a damaged one, and where one was changed afterwards.
+
+    A file with far more answers than its seeds can give to so many images is not unpacked.
+    """
+
+    def most_bytes(name: str, smaller: dict[str, np.ndarray]) -> int:
+        return SMALL_BYTES + (AMPLE * 8 * images * smaller["seeds"].size if name == "response" and "seeds" in smaller else 0)
+
+    stored = files.read_arrays(path, cure, most_bytes)
     with files.guarded(path, cure):
         if missing := [name for name in ANSWERS if name not in stored]:
             raise files.Fault(f"it lacks {', '.join(missing)}")

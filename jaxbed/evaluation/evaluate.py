@@ -144,7 +144,7 @@ def note(
     trained: set[int],
 ) -> None:
     """Writes down what the answers of a grid point will mean."""
-    keep(folder, asked, trained)
+    keep(folder, sets, asked, trained)
     describe(folder, point.source, sets, asked)
     if point.name:
         config.save(point.given, workdir / point.name / "config.json")
@@ -171,11 +171,12 @@ def identity(asked: EvaluationSet) -> str:
     return hashed.hexdigest()[:16]
 
 
-def keep(folder: pathlib.Path, asked: dict[str, str], trained: set[int]) -> None:
+def keep(folder: pathlib.Path, sets: dict[str, EvaluationSet], asked: dict[str, str], trained: set[int]) -> None:
     """Raises ValueError for answers that would lose their meaning and cannot be given again, since their checkpoint is gone."""
     for name, question in asked.items():
+        images = len(sets[name].split.label)
         for path in (folder / name).glob("*.npz"):
-            if path.stem.isdecimal() and int(path.stem) not in trained and read(path).get("asked", question) != question:
+            if path.stem.isdecimal() and int(path.stem) not in trained and read(path, images).get("asked", question) != question:
                 raise ValueError(
                     f"{path} answers other images, or by another decision, than {name} has now, and no checkpoint of that epoch is left: "
                     f"bring the former {name} back, or move {path.parent} away"
@@ -206,14 +207,15 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
 
 def answered(evaluation: Evaluation, epoch: int, checkpoint: str) -> bool:
     """Whether exactly this checkpoint answered exactly these sets."""
-    paths = {name: evaluation.folder / name / f"{epoch}.npz" for name in evaluation.asked}
-    return all(read(path) == {"checkpoint": checkpoint, "asked": evaluation.asked[name]} for name, path in paths.items())
+    sizes = {name: size for each in evaluation.pools for name, size in zip(each.names, each.sizes, strict=True)}
+    given = {name: read(evaluation.folder / name / f"{epoch}.npz", sizes[name]) for name in evaluation.asked}
+    return all(given[name] == {"checkpoint": checkpoint, "asked": asked} for name, asked in evaluation.asked.items())
 
 
-def read(path: pathlib.Path) -> dict[str, str]:
+def read(path: pathlib.Path, images: int) -> dict[str, str]:
     """Which checkpoint answered what; nothing where the file is absent, damaged or was changed."""
     try:
-        stored = answers.read_answers(path)
+        stored = answers.read_answers(path, images)
     except (FileNotFoundError, ValueError):
         return {}
     return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}

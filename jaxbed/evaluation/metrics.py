@@ -167,7 +167,7 @@ def _classes(given: pd.Series, name: str, least: int, source: str) -> np.ndarray
 
 def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(responses [S, n], seeds [S], alive [S]) of a file; facts are those of its set."""
-    stored = read_answers(path, f"delete it, then: jaxbed eval {workdir}")
+    stored = read_answers(path, images, f"delete it, then: jaxbed eval {workdir}")
     response, seeds, alive = (stored[name] for name in ANSWERS)
     asked = str(stored["asked"]) if "asked" in stored else facts.get("identity")
     if asked != facts.get("identity", asked):

@@ -9,7 +9,7 @@ import os
 import pathlib
 import platform
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -117,18 +117,24 @@ def read_object(path: pathlib.Path, cure: str = "") -> dict:
     return content
 
 
-def read_arrays(path: pathlib.Path, cure: str = "") -> dict[str, np.ndarray]:
+def read_arrays(
+    path: pathlib.Path, cure: str = "", most_bytes: Callable[[str, dict[str, np.ndarray]], int] | None = None
+) -> dict[str, np.ndarray]:
     """{name: array} of an npz file. Raises ValueError, with the cure, for a damaged one and for arrays of Python objects.
 
-    No array takes more memory than its member declares, nor the member more than the file's own size allows.
+    No array takes more memory than its member declares, nor the member more than the file's own size allows, nor more than
+    most_bytes(its name, the smaller arrays).
     """
     with path.open("rb") as file, guarded(path, cure, reason="its arrays cannot be read"):
         with zipfile.ZipFile(file) as archive:
             check_members(archive, os.fstat(file.fileno()).st_size)
-            arrays = {}
-            for member in archive.infolist():
+            arrays: dict[str, np.ndarray] = {}
+            for member in sorted(archive.infolist(), key=lambda member: member.file_size):
+                name = member.filename.removesuffix(".npy")
+                if most_bytes and member.file_size > (most := most_bytes(name, arrays)):
+                    raise Fault(f"its array {name} declares {member.file_size:,} bytes, more than the {most:,} that make sense")
                 with archive.open(member) as inner:
-                    arrays[member.filename.removesuffix(".npy")] = _array(inner, member.file_size)
+                    arrays[name] = _array(inner, member.file_size)
             return arrays
 
 

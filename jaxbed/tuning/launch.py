@@ -80,7 +80,7 @@ def side_by_side(
     commands: dict[str, list[str]],
     jobs: int,
     cwd: pathlib.Path | None = None,
-    program: Sequence[str] = (sys.executable,),
+    program: Sequence[str] | None = None,
     environments: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Iterator[tuple[str, int, float]]:
     """(name, exit code, seconds) of processes {name: arguments} of a program, by default Python, as each ends; `jobs` of them at a time.
@@ -96,7 +96,10 @@ def side_by_side(
             while waiting and len(running) < jobs:
                 name = waiting.pop(0)
                 variables = {**environment, **environments.get(name, {})}
-                running[name] = subprocess.Popen([*program, *commands[name]], cwd=cwd, env=variables), time.monotonic()
+                running[name] = (
+                    subprocess.Popen([*(program if program is not None else [sys.executable]), *commands[name]], cwd=cwd, env=variables),
+                    time.monotonic(),
+                )
             ended = [name for name, (process, _) in running.items() if process.poll() is not None]
             for name in ended:
                 process, begun = running.pop(name)
