@@ -1,7 +1,7 @@
 """jaxbed: train debiasing methods with many seeds at once, and say with sound statistics what is really better.
 
     python -m jaxbed.main --config=sagnet               train, evaluate every epoch on every set, print the scores
-    jaxbed train | eval | sweep | stats                 the same and its parts, see `cli`
+    jaxbed train | eval | sweep | launch | stats        the same and its parts, see `cli`
 
 main, cli, command_line   the commands, and what their words mean
 config, values            what a run is made of, and what its fields can hold
@@ -16,11 +16,11 @@ methods/                  one file a method; parts/: losses, relative difficulty
 models/                   networks, what each offers to methods (capabilities), their layers, readers and converters of published weights
 data/                     data sets, streams, augmentation
 training/                 the loop (train), compiled steps (program), checkpoints, stages that come before a run (plan, staged), pretrained
-                          weights (initial), members of an array (variants), signals, lock, log, random keys
+                          weights, members of an array, signals (preemption), lock, log, random keys
 evaluation/               answers of every epoch's checkpoint (evaluate), their files, decision rules, measures, tables of scores (metrics)
 tuning/                   grids of settings (sweep), and how separate runs are launched
 stats/                    from scores to what may be claimed; has an index of its own
-system/                   files, memory, caches, and how a process ends
+system/                   files, memory, caches, how a process ends; several processes of one run (processes, watch, coordinator, starter)
 
 What a run leaves is read by the next program as files: checkpoints by evaluation, answers by statistics, which never imports JAX.
 """

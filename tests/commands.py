@@ -14,6 +14,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN, JAXBED = ("-m", "jaxbed.main"), ("-m", "jaxbed.cli")
 
 
+def flags() -> str:
+    """Those by which the tests themselves are compiled, but for the number of devices."""
+    return " ".join(word for word in os.environ["XLA_FLAGS"].split() if "device_count" not in word)
+
+
 def options(folder: pathlib.Path, *arguments: object, **environment: str) -> dict:
     kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
     kept |= {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "xla"), "PYTHONPATH": str(ROOT)}

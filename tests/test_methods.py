@@ -28,7 +28,8 @@ def small(method: str) -> config.Train:
         return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style_stage=1)) if "sagnet" in method else cfg
     if method in ON_ANY_NET:
         return tiny.mlp_config(method, epochs=STEPS, **fast)
-    return tiny.train_config(method, epochs=STEPS, net=dataclasses.replace(tiny.RESNET_6, width=12), optim=tiny.Optim(rule="adam", lr=0.05))
+    net = dataclasses.replace(tiny.RESNET_6, width=8 if method == "debiased" else 12)  # its images are larger
+    return tiny.train_config(method, epochs=STEPS, net=net, optim=tiny.Optim(rule="adam", lr=0.05))
 
 
 @functools.cache

@@ -49,9 +49,9 @@ def call(words: list, run=run_here) -> tuple[int, list[list[str]]]:
     """(exit code of `jaxbed sweep`, arguments of all its runs)."""
     ran = []
 
-    def recorded(arguments, processes):
+    def recorded(arguments):
         ran.append(arguments)
-        return run(arguments, processes)
+        return run(arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "run", recorded)
@@ -466,10 +466,22 @@ def test_a_schedulers_jobs_are_sent_at_once_and_cancelled_when_one_fails(tmp_pat
     assert events == [*(("submit", name) for name in "abc"), ("result", "a"), ("cancel", "b"), ("cancel", "c")]
 
 
+def test_each_run_may_spread_over_processes_of_this_machine(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(launch, "side_by_side", lambda commands, jobs: begun.append(commands[""]) or iter([("", 0, 0.0)]))
+    launch.choose("local", [], tmp_path, processes=3)({tmp_path: ["--config=erm"]})
+    words = ["-m", "jaxbed.cli", "launch", "--processes", "3", "--", sys.executable, "-m", "jaxbed.main", "--config=erm"]
+    assert begun == [words]
+    with pytest.raises(ValueError, match="--processes 0: must be at least 1"):
+        launch.choose("local", [], tmp_path, processes=0)
+    with pytest.raises(ValueError, match="--processes 2 are of this machine: for a scheduler, add --slurm nodes=N"):
+        launch.choose("submitit", [], tmp_path, processes=2)
+
+
 def test_submitit_runs_what_it_is_given(tmp_path, monkeypatch):
     pytest.importorskip("submitit")
     ran = []
-    monkeypatch.setattr(launch, "run", lambda arguments, *_: ran.append(arguments) or 0)
+    monkeypatch.setattr(launch, "run", lambda arguments: ran.append(arguments) or 0)
     run = launch.choose("submitit", ["cluster=debug", "timeout_min=5"], tmp_path)
     run({tmp_path / "a": ["1"], tmp_path / "b": ["2"]})
     assert ran == [["1"], ["2"]]

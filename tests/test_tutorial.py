@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pandas as pd
-from commands import ROOT, options
+from commands import ROOT, flags, options
 
 TEXT = (ROOT / "docs" / "tutorial.md").read_text()
 
@@ -20,7 +20,7 @@ def test_the_tutorial_runs_as_written(tmp_path):
     for code in blocks("python"):
         (tmp_path / re.match(r"# (\S+)\n", code)[1]).write_text(code)
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {"PATH": path, "XLA_FLAGS": "--xla_backend_optimization_level=0"}  # compiles faster
+    environment = {"PATH": path, "XLA_FLAGS": flags()}  # compiles faster
     done = subprocess.run(**{**options(tmp_path, **environment), "args": ["bash", "-euc", "".join(blocks("bash"))]})
     assert done.returncode == 0, done.stdout + done.stderr
     table, card, result = blocks("text")

@@ -45,12 +45,12 @@ def choose(launcher: str, parameters: list[str], folder: pathlib.Path, processes
         return functools.partial(submit, _executor(dict(map(_parameter, parameters)), folder))
     if parameters:
         raise ValueError(f"--slurm {parameters[0]} is for a scheduler: add --launcher submitit")
-    return functools.partial(one_by_one, processes)
+    return one_by_one if processes == 1 else functools.partial(one_by_one, execute=functools.partial(run_spread, processes))
 
 
-def one_by_one(processes: int, runs: Runs) -> None:
+def one_by_one(runs: Runs, execute: Callable[[list[str]], int] | None = None) -> None:
     for folder, arguments in runs.items():
-        check(folder, run(arguments, processes))
+        check(folder, (execute or run)(arguments))
 
 
 def submit(executor: Any, runs: Runs) -> None:
@@ -68,12 +68,15 @@ def submit(executor: Any, runs: Runs) -> None:
                 job.cancel(check=False)
 
 
-def run(arguments: list[str], processes: int = 1) -> int:
-    """The exit code of one run, in processes of its own. Whatever ends this call early lets the run save its state first."""
-    command = ["-m", "jaxbed.main", *arguments]
-    if processes > 1:
-        command = ["-m", "jaxbed.cli", "launch", "--processes", str(processes), "--", sys.executable, *command]
-    return next(side_by_side({"": command}, 1))[1]
+def run(arguments: list[str]) -> int:
+    """The exit code of one run, in a process of its own. Whatever ends this call early lets the run save its state first."""
+    return next(side_by_side({"": ["-m", "jaxbed.main", *arguments]}, 1))[1]
+
+
+def run_spread(processes: int, arguments: list[str]) -> int:
+    """The same, in several processes."""
+    command = ("-m", "jaxbed.cli", "launch", "--processes", str(processes), "--", sys.executable, "-m", "jaxbed.main")
+    return next(side_by_side({"": [*command, *arguments]}, 1))[1]
 
 
 def side_by_side(
