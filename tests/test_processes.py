@@ -217,8 +217,8 @@ def test_silent_and_hanging_processes_are_told_from_others():
     assert Signs(3).go_on(100) is None
     assert Signs(3).go_on(100, stuck=(0, 1, 2)) is None  # all compile
     assert Signs(3).go_on(9, silent=(1,)) is None
-    assert Signs(3).go_on(12, silent=(1,)) == (1, "gives no sign of life since 10 s")
-    assert Signs(3).go_on(12, stuck=(2,)) == (2, "hangs since 10 s, while others wait for it")
+    assert Signs(3).go_on(12, silent=(1,)) == (1, "has given no sign of life for 10 s")
+    assert Signs(3).go_on(12, stuck=(2,)) == (2, "has hung for 10 s while others wait for it")
     assert Signs(3).go_on(100, stuck=(2,), alone=(2,)) is None  # it compiles, or writes for all
     signs = Signs(2)
     for _ in range(10):
@@ -231,7 +231,7 @@ def test_a_process_that_was_suspended_accuses_nobody():
     signs.go_on(5)
     signs.now += 1000
     assert signs.go_on(5, silent=(0,)) is None
-    assert signs.go_on(8, silent=(0,)) == (0, "gives no sign of life since 10 s")
+    assert signs.go_on(8, silent=(0,)) == (0, "has given no sign of life for 10 s")
 
 
 @pytest.mark.parametrize(("seeds", "count", "devices"), [(6, 1, 6), (6, 2, 3), (6, 4, 1), (8, 2, 4), (5, 2, 1), (24, 2, 12), (7, 7, 1)])

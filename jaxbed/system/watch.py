@@ -33,6 +33,10 @@ class Beat(NamedTuple):
     alone: int  # not 0 where it works and the others may wait for it
 
 
+def silent(patience: float) -> str:
+    return f"has given no sign of life for {patience:g} s"
+
+
 class Judge:
     """Which process is lost, by the signs of life that one process hears."""
 
@@ -56,9 +60,9 @@ class Judge:
             elif self._behind.get(index, (-1, 0.0))[0] != beat.passed:
                 self._behind[index] = beat.passed, now
             if now - self._heard[index][1] > self._patience:
-                return index, f"gives no sign of life since {self._patience:g} s"
+                return index, silent(self._patience)
             if now - self._behind.get(index, (0, now))[1] > self._patience:
-                return index, f"hangs since {self._patience:g} s, while others wait for it"
+                return index, f"has hung for {self._patience:g} s while others wait for it"
         return None
 
 
@@ -133,7 +137,7 @@ class Watch:
             }
             lost = judge.lost({i: beat for i, beat in beats.items() if i not in ends}, time.monotonic())
             if lost:
-                _end(LOST, f"{self._names[lost[0]]} {lost[1]}: all end; run the same command again to resume")
+                self._lost(*lost)
             time.sleep(BEAT_SECONDS)
 
     def _agree(self, wish: int, ends: dict[int, Any]) -> None:
@@ -145,10 +149,20 @@ class Watch:
             return
         with self._gate:
             self._client.key_value_set(f"heard/{self._round}/{self._index}", str(self._passed))
-            others = [i for i in range(len(self._names)) if i not in ends]
-            waiting_ms = int(1000 * (self._patience + 4 * BEAT_SECONDS))
-            self._last = max(int(self._client.blocking_key_value_get(f"heard/{self._round}/{i}", waiting_ms)) for i in others)
+            self._last = max(self._heard_at(i) for i in range(len(self._names)) if i not in ends)
             self._agreed = wish
+
+    def _heard_at(self, index: int) -> int:
+        """How often a process had been asked when it heard of the present wish. Where it is lost, this process ends."""
+        try:
+            return int(self._client.blocking_key_value_get(f"heard/{self._round}/{index}", int(1000 * self._patience)))
+        except Exception as error:  # of several kinds
+            if "DEADLINE_EXCEEDED" in str(error):
+                self._lost(index, silent(self._patience))
+            raise
+
+    def _lost(self, index: int, fault: str) -> NoReturn:
+        _end(LOST, f"{self._names[index]} {fault}: all end; run the same command again to resume")
 
 
 def may_be_of_another(reason: str) -> bool:
