@@ -188,7 +188,7 @@ def test_files_of_another_size_are_refused(short, tmp_path):
 def test_depthwise_convolutions_equal_xlas_when_mapped(monkeypatch, grouped, dtype):
     """Values and gradients of 5 seeds, as a sum of shifted maps and, as on a GPU in bfloat16, as XLA's."""
     monkeypatch.setattr(conv, "depthwise_is_grouped", lambda *_: grouped)
-    x, kernel = (jnp.asarray(normal(*shape, seed=4), dtype) for shape in ((5, 2, 9, 8, 6), (5, 3, 3, 1, 6)))
+    x, kernel = (jnp.asarray(normal(*shape), dtype) for shape in ((5, 2, 9, 8, 6), (5, 3, 3, 1, 6)))
 
     def value(function, x, kernel):
         return jnp.sin(function(x, kernel).astype(jnp.float32)).sum()
@@ -202,8 +202,9 @@ def test_depthwise_convolutions_equal_xlas_when_mapped(monkeypatch, grouped, dty
         mapped = (jax.vmap(jax.value_and_grad(functools.partial(value, function), (0, 1))) for function in (conv.depthwise_conv, plain))
         return [function(x, kernel) for function in mapped]
 
-    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 0.1, "atol": 0.3}
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(np.float32(a), np.float32(b), **tolerance), *both(x, kernel))
+    for ours, reference in zip(*map(jax.tree.leaves, both(x, kernel)), strict=True):
+        difference = np.linalg.norm(np.float32(ours) - np.float32(reference)) / np.linalg.norm(np.float32(reference))
+        assert difference < (1e-5 if dtype == "float32" else 0.04)  # of bfloat16, 0.018 were seen over eight seeds
 
 
 def test_xlas_depthwise_convolution_is_for_large_kernels_on_gpus_in_bfloat16():
