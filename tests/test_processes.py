@@ -1,11 +1,13 @@
 """Runs of several processes, on the CPU: they do what one does, stop together and end together."""
 
+import itertools
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
@@ -232,6 +234,65 @@ def test_a_process_that_was_suspended_accuses_nobody():
     signs.now += 1000
     assert signs.go_on(5, silent=(0,)) is None
     assert signs.go_on(8, silent=(0,)) == (0, "has given no sign of life for 10 s")
+
+
+class Keys:
+    """The service's keys, in memory, for watches in threads."""
+
+    def __init__(self):
+        self.kept, self.changed, self.closed = {}, threading.Condition(), False
+
+    def key_value_set(self, key, value, allow_overwrite=False):
+        with self.changed:
+            if self.closed or (key in self.kept and not allow_overwrite):
+                raise ValueError("closed" if self.closed else "ALREADY_EXISTS")
+            self.kept[key] = value
+            self.changed.notify_all()
+
+    def key_value_dir_get(self, folder):
+        with self.changed:
+            return [(key, value) for key, value in self.kept.items() if key.startswith(folder)]
+
+    def blocking_key_value_get(self, key, timeout_in_ms):
+        with self.changed:
+            if not self.changed.wait_for(lambda: self.closed or key in self.kept, timeout_in_ms / 1000):
+                raise ValueError("DEADLINE_EXCEEDED")
+            return self.kept[key]
+
+    def close(self):
+        """Ends the watches."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # how the watches end here
+def test_many_wishes_come_true_in_the_same_places(monkeypatch):
+    """Of three processes, each of which wishes something now and then."""
+    ends = []
+    monkeypatch.setattr(watch, "BEAT_SECONDS", 1e-4)
+    monkeypatch.setattr(watch, "_end", lambda code, reason: ends.append(reason) or sys.exit(code))
+    keys, fulfilled = Keys(), [[] for _ in range(3)]
+    watches = [watch.Watch(i, ["a", "b", "c"], keys, 60.0) for i in range(3)]
+
+    def go_on(i):
+        for place in itertools.count():
+            if agreed := watches[i].agreed(1 + i if place % (3 + i) == 0 else 0):
+                fulfilled[i].append((place, agreed))
+            if len(fulfilled[i]) == 40 or ends:
+                return
+
+    threads = [threading.Thread(target=go_on, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not ends
+    assert len(fulfilled[0]) == 40 and fulfilled[0] == fulfilled[1] == fulfilled[2]
+    keys.close()
+    for thread in threading.enumerate():
+        if thread.daemon and thread.name.startswith("watch"):
+            thread.join()
 
 
 @pytest.mark.parametrize(("seeds", "count", "devices"), [(6, 1, 6), (6, 2, 3), (6, 4, 1), (8, 2, 4), (5, 2, 1), (24, 2, 12), (7, 7, 1)])

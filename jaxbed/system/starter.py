@@ -34,8 +34,8 @@ def gpus() -> int:
     """How many GPUs a process of this machine sees, without touching them; 0 where JAX is told to use none."""
     if os.environ.get("JAX_PLATFORMS", "cuda").split(",")[0] not in ("cuda", "gpu"):
         return 0
-    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return len(visible.split(","))
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return len([word for word in visible.split(",") if word.strip()])
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

@@ -75,7 +75,7 @@ class Watch:
         self._passed, self._round = 0, 0  # times that this process asked for wishes; wishes that were fulfilled
         self._wish, self._agreed, self._last = 0, 0, 0  # its own; that of all; of the times that it asks, the last that goes without
         self._alone, self._compiling = 0, False
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._run, name=f"watch of process {index}", daemon=True).start()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -129,7 +129,7 @@ class Watch:
                 for index, (code, reason) in ends.items():
                     if code and index != self._index:
                         _end(code, reason)
-                self._agree(int(now.get(f"wish/{self._round}", 0)), ends)
+                self._agree(now, ends)
             except Exception as error:  # of several kinds
                 _end(LOST, f"{self._names[0]} is lost, and with it the service at which all meet ({str(error).splitlines()[0]})")
             beats = {
@@ -140,12 +140,17 @@ class Watch:
                 self._lost(*lost)
             time.sleep(BEAT_SECONDS)
 
-    def _agree(self, wish: int, ends: dict[int, Any]) -> None:
+    def _agree(self, now: dict[str, str], ends: dict[int, Any]) -> None:
         """Agrees with the others where all fulfil a wish: after the last place that any of them has passed."""
+        with self._gate:  # the round goes on where what was agreed comes true: looked at apart, the two might not fit
+            number, pending = self._round, self._agreed
+        if pending or self._index in ends:
+            return
+        wish = int(now.get(f"wish/{number}", 0))
         if self._wish and not wish:
             with contextlib.suppress(Exception):  # another process was faster
-                self._client.key_value_set(f"now/wish/{self._round}", str(self._wish))
-        if not wish or self._agreed or self._index in ends:
+                self._client.key_value_set(f"now/wish/{number}", str(self._wish))
+        if not wish:
             return
         with self._gate:
             self._client.key_value_set(f"heard/{self._round}/{self._index}", str(self._passed))
