@@ -9,8 +9,9 @@ import sys
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # small tables: more threads only cost time
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-if importlib.metadata.version("jaxlib").startswith("0.10."):  # other versions may not know it, and would stop; compiles a fifth faster
-    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
+if importlib.metadata.version("jaxlib").startswith("0.10."):  # other versions may not know them, and would stop; compiles a third faster
+    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ["XLA_FLAGS"] += " --xla_llvm_disable_expensive_passes=true"
 
 import jax
 import pytest
