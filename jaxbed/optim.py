@@ -58,6 +58,16 @@ class Optim:
 
         return build
 
+    def on_vector(self) -> "Optim":
+        """The same optimizer, which sees all its parameters as one vector: its state has vectors where that of this one has trees."""
+        return _OnVector(**vars(self))
+
+
+class _OnVector(Optim):
+    def transform(self, info: Info) -> Callable[[dict[str, jax.Array]], optax.GradientTransformation]:
+        build = super().transform(info)
+        return lambda hparams: optax.flatten(build(hparams))
+
 
 def _factor(optim: Optim, info: Info) -> optax.Schedule:
     """Learning rate at a step, as a fraction of the base one."""

@@ -3,6 +3,7 @@
     step     each method's training step against ERM's and against PyTorch's
     array    S seeds in one array against one after another
     scaling  1, 2, 4 devices: a larger batch, or more seeds
+    processes  2, 4 processes of one device each against one process with as many devices
     sweep    ten MLPs on 45,000 images of 28 px against a PyTorch loop, per seed
     eval     ten seeds in one pass against ten passes
     stream   training images read from disk (stored squares, in the page cache) against the same on the device
@@ -14,7 +15,6 @@ PyTorch runs in a process of its own, from the Python named by --peer-python.
 """
 
 import argparse
-import dataclasses
 import datetime
 import json
 import math
@@ -162,18 +162,33 @@ def array(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]
 def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
     """Ratios are printed divided by the number of devices. groups: data axis with BatchNorm over each device's part of the batch."""
     results, case = [], cases.scaling(arguments.small)
-    counts = [n for n in arguments.devices or (2, 4, 8) if n <= min(len(jax.devices()), 2 if arguments.small else 8)]
     single, loss = Arm(*cases.training("1 device", case, "erm")), case.first_loss("erm")
-    for n in counts:
-        larger = case._replace(batch=n * case.batch, per_device=case.batch)
-        axes = {"data": {"case": larger, "data": n}, "seed": {"case": case, "seeds": n, "rows": n}}
+    for n in counts(arguments):
+        axes = {"data": {"case": cases.on_devices(case, n, grouped=False), "data": n}, "seed": {"case": case, "seeds": n, "rows": n}}
         if not arguments.small:  # whose network has no BatchNorm
-            axes["groups"] = {"case": larger._replace(net=dataclasses.replace(case.net, norm_groups=n)), "data": n}
+            axes["groups"] = {"case": cases.on_devices(case, n, grouped=True), "data": n}
         for name, options in axes.items():
             arm = Arm(*cases.training(f"{n} devices", method="erm", **options))
             results.append(pair(f"{n} devices, {name} axis", [single, arm], rules, plausible(loss, loss), relative=n))
             del arm
     return results
+
+
+def processes(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+    """The data axis with BatchNorm in groups, both times; the processes take the devices in turns with this one."""
+    results, case = [], cases.scaling(arguments.small)
+    for n in counts(arguments):
+        one = Arm(*cases.training("1 process", cases.on_devices(case, n, grouped=True), "erm", data=n))
+        with process.Parts(n, arguments.small) as parts:
+            several = one._replace(name=f"{n} processes", run=parts.run, losses=parts.loss, memory=parts.memory)
+            results.append(pair(f"{n} devices", [one, several], rules, same_losses(2e-2 if case.half else 1e-3)))
+        del one
+    return results
+
+
+def counts(arguments: argparse.Namespace) -> list[int]:
+    """Numbers of devices to be compared."""
+    return [n for n in arguments.devices or (2, 4, 8) if n <= min(len(jax.devices()), 2 if arguments.small else 8)]
 
 
 def sweep(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
@@ -219,7 +234,15 @@ def named(arguments: argparse.Namespace, table: dict) -> list[tuple]:
 
 
 NETS = {"array": cases.arrays, "eval": cases.evaluations}
-BENCHMARKS = {"step": step, "array": array, "scaling": scaling, "sweep": sweep, "eval": evaluation, "stream": streaming}
+BENCHMARKS = {
+    "step": step,
+    "array": array,
+    "scaling": scaling,
+    "processes": processes,
+    "sweep": sweep,
+    "eval": evaluation,
+    "stream": streaming,
+}
 
 
 def main(argv: list[str] | None = None) -> dict:
@@ -236,7 +259,7 @@ def main(argv: list[str] | None = None) -> dict:
         return tuple(map(int, text.split(",")))
 
     parser.add_argument("--seeds", type=numbers, default=(), help="of array: how many at once, e.g. 1,10")
-    parser.add_argument("--devices", type=numbers, default=(), help="of scaling: how many, e.g. 2,4")
+    parser.add_argument("--devices", type=numbers, default=(), help="of scaling and processes: how many, e.g. 2,4")
     parser.add_argument("--blocks", type=int, default=5, help="counted blocks of each arm")
     parser.add_argument("--steps", type=int, default=0, help="training steps of a block; default: enough for --seconds")
     parser.add_argument("--seconds", type=float, default=3.0, help="least length of a block")
@@ -265,7 +288,7 @@ def main(argv: list[str] | None = None) -> dict:
     print(f"{arguments.benchmark} on {len(devices)} x {devices[0]}; PyTorch: {torch or reason}", flush=True)
     results = BENCHMARKS[arguments.benchmark](arguments, rules, bool(torch))
     if not results:
-        parser.error("there are no two things to compare: ERM needs PyTorch beside it (--peer), scaling more devices than one")
+        parser.error("there are no two things to compare: ERM needs PyTorch beside it (--peer), several devices more than one")
     content = {
         "benchmark": arguments.benchmark,
         "command": sys.argv if argv is None else [str(SCRIPTS / "bench.py"), *argv],

@@ -100,6 +100,11 @@ def offers(net: Any, *names: str) -> bool:
     return set(names) <= getattr(net, "offers", frozenset())
 
 
+def norm_groups(net: Any) -> int:
+    """Into how many parts a network's BatchNorms cut a batch; 1 where its Config does not say."""
+    return getattr(net, "norm_groups", 1)
+
+
 def require(net: Network, reason: str, *needed: str) -> None:
     """Raises ValueError, with the reason, what is missing and which of jaxbed's networks have it, unless net offers all that is needed."""
     name = type(net).__module__

@@ -4,12 +4,25 @@ Flax's own stores the biased variance, which shows at small batches. The batch i
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 EPSILON, MOMENTUM = 1e-5, 0.9
+
+PyTree = Any
+
+
+def apart(stats: PyTree, groups: int) -> PyTree:
+    """Running statistics [C] of a network for each group of a batch: [groups, C]. They move apart until they come `together`."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (groups, *x.shape)), stats) if groups > 1 else stats
+
+
+def together(stats: PyTree, groups: int) -> PyTree:
+    """The means [C] of what `apart` made: moving and averaging commute."""
+    return jax.tree.map(lambda x: x.mean(0), stats) if groups > 1 else stats
 
 
 class BatchNorm(nn.Module):
@@ -20,7 +33,8 @@ class BatchNorm(nn.Module):
     formed: the batch's moments follow from the images', and both maps are affine, so that it costs what BatchNorm alone costs.
 
     groups > 1 cuts the batch into so many parts, each normalised with its own moments (ghost batch normalisation, Hoffer et al., 2017);
-    running statistics take the mean of theirs. Devices that share a batch need not wait for each other where each holds whole groups.
+    running statistics take the mean of theirs. Devices that share a batch need not wait for each other where each holds whole groups:
+    not even for running statistics while each group has its own (`apart`).
     """
 
     restyle: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]] | None = None
@@ -54,10 +68,11 @@ class BatchNorm(nn.Module):
             if not self.is_initializing():
                 count = x.size // features // self.groups
                 unbiased = var * (count / max(count - 1, 1))
-                running_mean.value = MOMENTUM * running_mean.value + (1 - MOMENTUM) * mean.reshape(-1, features).mean(0)
-                running_var.value = MOMENTUM * running_var.value + (1 - MOMENTUM) * unbiased.reshape(-1, features).mean(0)
+                for running, moment in ((running_mean, mean), (running_var, unbiased)):
+                    moments = moment.reshape(-1, features)
+                    running.value = MOMENTUM * running.value + (1 - MOMENTUM) * (moments if running.value.ndim > 1 else moments.mean(0))
         else:
-            mean, var = running_mean.value, running_var.value
+            mean, var = (running.value.reshape(-1, features).mean(0) for running in (running_mean, running_var))
         # As slope and offset, and not as (x - mean) · slope + bias: its gradient takes two sums over the map, not three
         slope = jax.lax.rsqrt(var + self.epsilon) * scale
         offset = bias - mean * slope

@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
         raise ValueError(f"--processes {count}: must be at least 1")
     parts, port = shares(gpus(), count), free_port()
     commands = {str(i): [*arguments.command, f"--distributed=127.0.0.1:{port},{count},{i}"] for i in range(count)}
-    environments = {str(i): {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, part))} if part else {} for i, part in enumerate(parts)}
+    environments = {str(i): environment(part) for i, part in enumerate(parts)}
     failed = [code for _, code, _ in side_by_side(commands, count, None, (), environments) if code]
     return (failed[0] if failed[0] > 0 else 128 - failed[0]) if failed else 0
 
@@ -49,6 +49,11 @@ def shares(devices: int, count: int) -> list[list[int]]:
         raise ValueError(f"--processes {count}: {devices} GPUs cannot be shared equally; take a divisor of {devices}")
     each = devices // count
     return [list(range(i * each, (i + 1) * each)) for i in range(count)]
+
+
+def environment(devices: list[int]) -> dict[str, str]:
+    """What tells a process that these devices are its own."""
+    return {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, devices))} if devices else {}
 
 
 def free_port() -> int:

@@ -15,12 +15,14 @@ from jaxbed.config import Train
 from jaxbed.data.source import Component, Source, Weighted, require_bias, steps
 from jaxbed.data.stream import Images
 from jaxbed.method import Info, Method, Sampling, State
+from jaxbed.models.capabilities import norm_groups
 from jaxbed.training import rng
 from jaxbed.training.members import GridPoint
 from jaxbed.training.members import hparams as hparams_of_points
+from jaxbed.training.sharing import Sharing
 
 PyTree = Any
-PIXELS_PER_CALL = 2**26  # of one seed: 256 steps at 28 px and batch 256, 5 at 224 px
+PIXELS_PER_CALL = 2**26  # of one seed on one device: 256 steps at 28 px and batch 256, 5 at 224 px
 
 
 class Run(flax.struct.PyTreeNode):
@@ -95,14 +97,17 @@ def steps_per_epoch(cfg: Train, source: Source) -> int:
     return steps(rows, cfg.batch_size, source.components)
 
 
-def steps_per_call(cfg: Train, source: Source) -> int:
-    """Training steps per dispatch: many where a step is short, few where it is long, so that a request to stop is soon heard."""
+def steps_per_call(cfg: Train, source: Source, devices: int = 1) -> int:
+    """Training steps per dispatch: many where a step is short, few where it is long, so that a request to stop is soon heard.
+
+    devices: that share a batch.
+    """
     if cfg.mesh.steps_per_call:
         return cfg.mesh.steps_per_call
     if jax.default_backend() == "cpu":  # XLA runs the gradient of a convolution inside any loop 30 to 50 times slower there
         return 1
     _, height, width, _ = source.train.image.shape
-    return min(max(PIXELS_PER_CALL // (cfg.batch_size * height * width), 1), 256)
+    return min(max(devices * PIXELS_PER_CALL // (cfg.batch_size * height * width), 1), 256)
 
 
 def find_pixel_range(source: Source) -> np.ndarray:
@@ -191,8 +196,8 @@ class Steps(NamedTuple):
     advance: Callable[..., Run]  # (run, arrays, rows [K, B], images [K, B, ...] or None, seed, columns)
 
 
-def steps_of_seed(info: Info, method: Method, source: Source, images: Images | None) -> Steps:
-    """How one seed starts, and how it goes on for K batches."""
+def steps_of_seed(info: Info, method: Method, source: Source, images: Images | None, sharing: Sharing | None = None) -> Steps:
+    """How one seed starts, and how it goes on for K batches; sharing: on devices that share them."""
 
     def load(arrays: dict, columns: dict, rows: jax.Array, streamed: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
         index = rows % info.train_size
@@ -213,17 +218,23 @@ def steps_of_seed(info: Info, method: Method, source: Source, images: Images | N
         return method.step(state, first(arrays, rows, seed, columns), rng.key(seed, rng.STEP))[1]
 
     def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array, columns: dict) -> Run:
+        step, before = method.step, run.state
+        if sharing:
+            step, init = sharing.method.step, sharing.method.init
+            before = sharing.enter(run.state, lambda: init(rng.key(seed, rng.INIT), first(arrays, rows[0], seed, columns)))
+
         def one(carry: tuple, fed: tuple) -> tuple[tuple, None]:
             state, sums = carry
             batch = load(arrays, columns, fed[0], fed[1], rng.key(seed, rng.LOAD, state.step))
-            state, metrics = method.step(state, batch, rng.key(seed, rng.STEP, state.step))
+            state, metrics = step(state, batch, rng.key(seed, rng.STEP, state.step))
             return (state, {name: sums[name] + value for name, value in metrics.items()}), None
 
-        before = (run.state, run.sums)
         if rows.shape[0] == 1:  # a loop of one would still be a loop to the compiler
-            state, sums = one(before, (rows[0], None if streamed is None else streamed[0]))[0]
+            state, sums = one((before, run.sums), (rows[0], None if streamed is None else streamed[0]))[0]
         else:
-            state, sums = jax.lax.scan(one, before, (rows, streamed))[0]
+            state, sums = jax.lax.scan(one, (before, run.sums), (rows, streamed))[0]
+        if sharing:
+            state = sharing.leave(state, run.state)
         # once a call: in every step it would be a hundred small kernels. What is not finite once, stays so
         alive = run.alive & parallel.finite((state.params, state.stats, sums))
         return jax.tree.map(lambda new, old: jnp.where(alive, new, old), Run(state, alive, sums), run.replace(alive=alive))
@@ -256,7 +267,10 @@ def assemble(
     source, columns, per_point = points[0].source, dict(columns or {}), seeds.size // len(points)
     info, method = make_method(cfg, source)
     sets = gather(cfg, method, points)
-    steps = steps_of_seed(info, method, source, sets.images)
+    sharing = None
+    if seeds.columns > 1:
+        sharing = Sharing(make_method(dataclasses.replace(cfg, optim=cfg.optim.on_vector()), source)[1], norm_groups(cfg.net))
+    steps = steps_of_seed(info, method, source, sets.images, sharing)
     init = seeds.over(steps.init, shared=(0,), once=True)
     arrays = {name: seeds.like(array) for name, array in sets.arrays.items()}
     rows = seeds.like(jax.ShapeDtypeStruct((seeds.size, cfg.batch_size), np.int32), "seed", "data")
@@ -280,7 +294,7 @@ def assemble(
         advance=Advance(advance, placed),
         state=state,
         metrics=metrics,
-        steps_per_call=steps_per_call(cfg, source),
+        steps_per_call=steps_per_call(cfg, source, seeds.columns),
         components=source.components,
         weighted=weighted,
         first_row=np.repeat(sets.first_row, per_point),

@@ -75,6 +75,12 @@ def scaling(small: bool) -> Case:
     return arrays(True)["mlp"] if small else step("erm", False)
 
 
+def on_devices(case: Case, count: int, grouped: bool) -> Case:
+    """A batch `count` times as large for as many devices; grouped: BatchNorm, where there is any, is over each device's part of it."""
+    net = dataclasses.replace(case.net, norm_groups=count) if grouped and isinstance(case.net, resnet.Config) else case.net
+    return case._replace(net=net, batch=count * case.batch, per_device=case.batch)
+
+
 def arrays(small: bool) -> dict[str, Case]:
     if small:
         return {

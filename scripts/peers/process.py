@@ -1,52 +1,89 @@
-"""PyTorch's side from the outside: the process that trains, and whether there can be one. Does not import torch."""
+"""Processes that train for a benchmark, from the outside: PyTorch's, or several of jaxbed. Does not import torch."""
 
 import contextlib
 import json
 import os
 import pathlib
 import subprocess
+import sys
+
+from jaxbed.system import starter
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 
 
-class Peer:
+class Workers:
+    """Processes that train together. Each reads lines `STEPS` and answers `bench {"loss": ..., "peak_memory_bytes": ...}`."""
+
+    what, cure = "a process", "its error is above"
+
+    def __init__(self, commands: list[list[str]], environments: list[dict[str, str]]):
+        path = os.pathsep.join(filter(None, (str(SCRIPTS), str(SCRIPTS.parent), os.environ.get("PYTHONPATH"))))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.processes = [
+            subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment}, **pipes)
+            for command, environment in zip(commands, environments, strict=True)
+        ]
+        self.answers = [{} for _ in commands]
+
+    def loss(self) -> list[float]:
+        return [self.answers[0]["loss"]]
+
+    def memory(self) -> int:
+        return max(answer["peak_memory_bytes"] for answer in self.answers)
+
+    def run(self, steps: int) -> None:
+        for process in self.processes:
+            with contextlib.suppress(BrokenPipeError):  # said below
+                process.stdin.write(f"{steps}\n")
+                process.stdin.flush()
+        self.answers = [self._answer(process) for process in self.processes]
+
+    def _answer(self, process: subprocess.Popen) -> dict:
+        for line in process.stdout:
+            if line.startswith("bench "):
+                return json.loads(line.removeprefix("bench "))
+        raise RuntimeError(f"{self.what} ended with code {process.wait()}: {self.cure}")
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *error) -> None:
+        for process in self.processes:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()  # the end of its input ends it
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+
+
+class Peer(Workers):
     """A PyTorch training in a process of its own."""
+
+    what, cure = "PyTorch's process", "its error is above; --peer none leaves it out"
 
     def __init__(self, python: str, settings: dict):
         self.settings = settings
-        path = os.pathsep.join(filter(None, (str(SCRIPTS), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "PYTHONPATH": path}
-        command = [python, "-m", "peers.train", json.dumps(settings)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        self.answer = {}
+        super().__init__([[python, "-m", "peers.train", json.dumps(settings)]], [{}])
 
     def arm(self) -> tuple:
         """As `bench.Arm`."""
         name = f"PyTorch {self.settings['form']} {self.settings['method']}"
-        return (name, self.run, self.settings["batch"], 4, lambda: [self.answer["loss"]], lambda: self.answer["peak_memory_bytes"])
+        return name, self.run, self.settings["batch"], 4, self.loss, self.memory
 
-    def run(self, steps: int) -> None:
-        with contextlib.suppress(BrokenPipeError):  # said below
-            self.process.stdin.write(f"{steps}\n")
-            self.process.stdin.flush()
-        for line in self.process.stdout:
-            if line.startswith("bench "):
-                self.answer = json.loads(line.removeprefix("bench "))
-                return
-        raise RuntimeError(f"PyTorch's process ended with code {self.process.wait()}: its error is above; --peer none leaves it out")
 
-    def __enter__(self) -> "Peer":
-        return self
+class Parts(Workers):
+    """jaxbed in `count` processes of one device each, which share every batch."""
 
-    def __exit__(self, *error) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()  # the end of its input ends it
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
+    def __init__(self, count: int, small: bool):
+        port, devices = starter.free_port(), starter.shares(starter.gpus(), count)
+        flags = " ".join(word for word in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in word)
+        words = [[sys.executable, "-m", "peers.part", str(int(small)), f"--distributed=127.0.0.1:{port},{count},{i}"] for i in range(count)]
+        super().__init__(words, [{"XLA_FLAGS": flags, **starter.environment(of_process)} for of_process in devices])
 
 
 def version(python: str) -> tuple[str, str]:
