@@ -1,6 +1,6 @@
 """Attacks jaxbed, and shows what it survives.
 
-    python scripts/torture.py [kills|several|signals|disks|damage|commands|hostile|all] [--tries N] [--seed N] [--first N]
+    python scripts/torture.py [kills|several|signals|disks|damage|commands|hostile|folders|all] [--tries N] [--seed N] [--first N]
 
 kills      SIGKILL at random moments; afterwards the same command must end with the same bits
 several    a run in two processes, one of which is killed, hangs or is asked to stop: the other ends too, then as above
@@ -9,6 +9,7 @@ disks      full disks of several sizes: a clear refusal; with more space the sam
 damage     damaged files of finished and half-finished runs: the same scores as before, or a refusal that names the file
 commands   made-up command lines: accepted, or refused in one message
 hostile    weights, archives, configurations and tables that try to do harm: read harmlessly, or refused
+folders    folders that may no longer be written: as full disks
 
 Prints how many tries of each attack were survived, then one line for each other try, with the command that repeats it; ends with code 1
 where there are such. Everything random comes from --seed: try N is the same whichever others there are. Moments of kills and signals are
@@ -27,7 +28,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from attacks import commands, damage, disks, hostile, interruptions, processes, runs, several
+from attacks import commands, damage, disks, hostile, interruptions, permissions, processes, runs, several
 
 KINDS = {  # attack of one try, tries by default
     "kills": (interruptions.kill, 54),
@@ -37,7 +38,9 @@ KINDS = {  # attack of one try, tries by default
     "damage": (damage.spoil, 162),
     "commands": (commands.call, 400),
     "hostile": (hostile.offer, len(hostile.FILES)),
+    "folders": (permissions.lock, 14),
 }
+WHY_NOT = {"disks": disks.why_not, "folders": permissions.why_not}  # empty where there is no reason
 
 
 class Try(NamedTuple):
@@ -67,8 +70,8 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="torture-") as folder, processes.server(pathlib.Path(folder)) as serving:
         world = runs.World(pathlib.Path(folder), serving)
         for kind in KINDS if asked.kind == "all" else [asked.kind]:
-            if kind == "disks" and (reason := disks.why_not()):
-                print(f"disks are not filled: {reason}")
+            if reason := WHY_NOT.get(kind, str)():
+                print(f"{kind} are left out: {reason}")
                 continue
             count = KINDS[kind][1] if asked.tries is None else asked.tries
             for one in tried(world, kind, range(asked.first, asked.first + count), asked.seed):

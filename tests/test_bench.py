@@ -120,6 +120,13 @@ def test_scaling_uses_both_axes(tmp_path):
     assert [result["ratio_divided_by"] for result in report["results"]] == [2, 2]
 
 
+@pytest.mark.slow  # starts processes
+def test_several_processes_are_timed_against_one(tmp_path):
+    report = run(tmp_path, "processes")
+    check(report, "processes", 1)
+    assert report["results"][0]["checks"]["losses_agree"]
+
+
 @pytest.mark.parametrize("function", ["output", "to_x", "to_kernel"])
 def test_both_forms_of_a_convolution_are_timed(function):
     layer = bench_conv.Layer(2, 6, 3, 4, 3, 2, "float32")

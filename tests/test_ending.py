@@ -31,7 +31,7 @@ class JaxRuntimeError(RuntimeError):
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/b"),
             "jaxbed: /a/b: no space left on device; free space, and",
         ),
-        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/a/b"), "jaxbed: /a/b: permission denied"),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/a/b"), "jaxbed: /a/b: permission denied; see that you may read"),
         (MemoryError(), f"jaxbed: not enough memory: {CURE}"),
         (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), f"jaxbed: not enough memory on the device: {CURE}"),
     ],
@@ -95,21 +95,27 @@ def test_a_run_whose_workdir_is_deleted_stops_and_makes_no_half_of_it(tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("when", ["at once", "later"])
-def test_a_checkpoint_that_a_full_disk_refuses_is_named(tmp_path, monkeypatch, when):
-    full = ValueError(f"RESOURCE_EXHAUSTED: Failed writing: {os.strerror(errno.ENOSPC)} [os_error_code='28']\nof many lines")
+@pytest.mark.parametrize(
+    ("when", "code", "told"),
+    [
+        ("at once", errno.ENOSPC, "no space left on device. Please free space there"),
+        ("later", errno.EACCES, "permission denied. Please see that the folder can be written"),
+    ],
+)
+def test_a_checkpoint_that_the_system_refuses_is_named(tmp_path, monkeypatch, when, code, told):
+    failed = ValueError(f"RESOURCE_EXHAUSTED: Failed writing: {os.strerror(code)} [os_error_code='28']\nof many lines")
 
     class Response:
         def result(self):
-            raise full
+            raise failed
 
     def save(*_arguments, **_more):
         if when == "at once":
-            raise full
+            raise failed
         return Response()
 
     monkeypatch.setattr(checkpoint.ocp, "save_async", save)
-    with pytest.raises(ValueError, match=r"^checkpoint .*epochs/1 cannot be written: no space left on device\. Please free space"):
+    with pytest.raises(ValueError, match=rf"^checkpoint .*epochs/1 cannot be written: {told}; run the same command again to resume$"):
         main.run(tiny.mlp_config(), tmp_path)
 
 

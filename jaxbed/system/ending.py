@@ -13,6 +13,11 @@ MESSAGE = "jaxbed: stopped; run the same command again to resume"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 CURE = "take fewer seeds, a smaller batch_size or a smaller network"
 
+CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "see that you may read and write there"),
+}
+
 
 def of(command: Callable[[], int], name: str = "jaxbed") -> int:
     """The exit code of a command: 2, with the reason on stderr, for bad input and for what the system refuses; 130 after Ctrl-C.
@@ -52,8 +57,8 @@ def tell(name: str, reason: object) -> None:
 def _of_system(error: OSError) -> str:
     if error.errno is None or error.filename is None or error.strerror is None:
         return str(error)
-    cure = "; free space, and run the same command again to resume" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return f"{error.filename}: {error.strerror.lower()}{cure}"
+    cure = CURES.get(error.errno)
+    return f"{error.filename}: {error.strerror.lower()}" + (f"; {cure}, and run the same command again to resume" if cure else "")
 
 
 def process(command: Callable[[], int]) -> NoReturn:

@@ -24,6 +24,7 @@ from jaxbed.system import files, processes
 
 PyTree = Any
 SMALL_BYTES = 2**20
+FULL, LOCKED = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
 _shown = threading.excepthook
 
 
@@ -82,9 +83,9 @@ class Store:
         try:
             yield
         except Exception as error:  # of many kinds, from several packages
-            known = next((words for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) if (words := os.strerror(code)) in str(error)), "")
-            reason = known.lower() or str(error).splitlines()[0]
-            cure = "free space there" if known else "see that the folder can be written"
+            known = next((code for code in (*FULL, *LOCKED) if os.strerror(code) in str(error)), 0)
+            reason = os.strerror(known).lower() if known else str(error).splitlines()[0]
+            cure = "free space there" if known in FULL else "see that the folder can be written"
             raise ValueError(
                 f"checkpoint {self.folder / str(number)} cannot be written: {reason}. Please {cure}; run the same command again to resume"
             ) from error

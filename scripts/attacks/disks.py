@@ -5,13 +5,12 @@ import functools
 import pathlib
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 from attacks import several
-from attacks.processes import JAXBED, Done, Server, last_line, server, unrefused
+from attacks.processes import Done, Server, last_line, server, unrefused
 from attacks.runs import COMMANDS, World, difference, kept, leftovers
 
 NAMESPACES = (("unshare", "--user", "--map-root-user", "--mount"), ("unshare", "--mount"))
@@ -55,12 +54,7 @@ def fill(world: World, number: int, rng: np.random.Generator) -> tuple[str, str]
 
 
 def _call(serving: Server, folder: pathlib.Path, name: str, arguments: list[str]) -> Done:
-    """What comes of a command; of one in two processes, what both say is said once."""
-    module = COMMANDS[name].module
-    if name not in several.NAMES:
-        return serving.call(folder, module, *arguments)
-    done = serving.call(folder, JAXBED, "launch", "--processes", 2, "--", sys.executable, "-m", module, *arguments)
-    return done._replace(err="\n".join(dict.fromkeys(done.err.splitlines())))
+    return several.said_once(serving.call(folder, *several.launched(name, arguments)))
 
 
 @contextlib.contextmanager

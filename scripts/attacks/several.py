@@ -5,11 +5,13 @@ The same command then resumes, in one process or in two, and ends as if nothing 
 
 import pathlib
 import signal
+import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
-from attacks.processes import Done, Fresh, last_line, rude
+from attacks.processes import JAXBED, Done, Fresh, last_line, rude
 from attacks.runs import COMMANDS, World, finished
 from jaxbed.system.starter import free_port
 
@@ -47,6 +49,19 @@ def strike(world: World, number: int, rng: np.random.Generator) -> tuple[str, st
         ended = [process.wait() for process in _begin(world, name, folder)]
         fault = next((f"two processes then end with code {done.code}: {last_line(done.err)}" for done in ended if done.code), "")
     return attack, fault or finished(world, name, folder)
+
+
+def launched(name: str, arguments: Sequence[str] = ()) -> list[object]:
+    """Module and arguments of a command of COMMANDS, or of its other arguments; of those of NAMES in two processes."""
+    module, arguments = COMMANDS[name].module, arguments or COMMANDS[name].arguments
+    if name not in NAMES:
+        return [module, *arguments]
+    return [JAXBED, "launch", "--processes", 2, "--", sys.executable, "-m", module, *arguments]
+
+
+def said_once(done: Done) -> Done:
+    """What two processes both say is said once."""
+    return done._replace(err="\n".join(dict.fromkeys(done.err.splitlines())))
 
 
 def _begin(world: World, name: str, folder: pathlib.Path) -> list[Fresh]:
