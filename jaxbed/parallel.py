@@ -159,6 +159,7 @@ class ForAllSeeds:
         self._seeds, self._compiled, self._how = seeds, compiled, ""
 
     def __call__(self, *args: PyTree) -> PyTree:
+        processes.passes()
         with jax.set_mesh(self._seeds.mesh):
             self._how = self._how or self._seeds.how(self._compiled, args)
             return self._compiled(self._how, *args)

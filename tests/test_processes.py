@@ -20,10 +20,28 @@ from jaxbed.training.checkpoint import Store
 
 CONFIG = """
     import dataclasses
+    import itertools
+    import time
 
     import tiny
     from jaxbed import config, parallel
     from jaxbed.data import shapes, stream
+    from jaxbed.system import processes
+
+    @dataclasses.dataclass
+    class Stuck(shapes.Config):
+        # of which the last process never gets the second image
+
+        def open(self):
+            source, reads = super().open(), itertools.count()
+
+            def read(row):
+                if processes.index() == 1 and next(reads):
+                    time.sleep(600)
+                return source.train.image[row]
+
+            images = stream.Images(read, source.train.name, source.train.image.shape[1:3])
+            return dataclasses.replace(source, train=source.train._replace(image=images))
 
     @dataclasses.dataclass
     class Streamed(shapes.Config):
@@ -37,7 +55,7 @@ CONFIG = """
             return dataclasses.replace(source, train=on_disk(source.train), sets=sets)
 
     def get_config(kind="erm"):
-        data = (Streamed if kind == "streamed" else shapes.Config)(train_images=64, val_images=16, test_images=16)
+        data = {"streamed": Streamed, "stuck": Stuck}.get(kind, shapes.Config)(train_images=64, val_images=16, test_images=16)
         evaluation = config.Eval(batch_size=16, sets=("val", "edge"))
         return tiny.mlp_config("jtt" if kind == "jtt" else "erm", seeds=4, mesh=parallel.Mesh(), eval=evaluation, data=data)
 """
@@ -151,6 +169,14 @@ def test_stages_grids_and_evaluation_spread_too(config, tmp_path, alone):
     done = command(tmp_path, *launched, *JAXBED, "eval", tmp_path / "run", **environment())
     assert done.returncode == 0, done.stderr
     assert_same(tmp_path / "run", expected)
+
+
+@pytest.mark.slow  # waits until patience is over
+def test_a_process_that_hangs_ends_all(config, tmp_path):
+    """Its threads live, so that it gives signs of life."""
+    ends = results(begin(config, tmp_path, 2, f"--config={config}:stuck", "--config.mesh.seed=1", "--config.mesh.data=2"))
+    assert [code for code, _ in ends] == [2, 2]
+    assert all("process 1 of 2 on" in line and "has hung for 15 s while others wait for it" in line for _, line in ends), ends
 
 
 def test_what_one_process_refuses_ends_all(config, tmp_path):

@@ -197,12 +197,20 @@ def names() -> list[str]:
 
 def first(function: Callable[[], T], name: str = "run") -> T:
     """What the function gives in the first process, where alone it is called: JSON. Calls of one name come in the same order in all."""
+    passes()
     return _group.first(function, name) if _group else function()
 
 
 def gather(value: T, name: str = "run") -> list[T]:
     """The values of all processes, in their order: JSON."""
+    passes()
     return _group.gather(value, name) if _group else [value]
+
+
+def passes() -> None:
+    """A place where all processes come by, such as a computation that they share: one that stays behind too long hangs."""
+    if _group:
+        _group.watch.passes()
 
 
 def check_same(value: Any, what: str) -> None:

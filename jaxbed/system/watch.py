@@ -1,7 +1,8 @@
 """A thread in each process of a run that tells the others how it is, hears how they are, and ends its process where one of them ended.
 
 All is kept by the service of `coordinator`, under these keys:
-  now/beat/I   a number that rises while process I lives, how often it asked for wishes, and 1 while others may have to wait for it
+  now/beat/I   a number that rises while process I lives, how many places it has passed where all come by, and 1 while others may have to
+               wait for it
   now/end/I    [exit code, reason], once it ended of itself
   now/wish/R   the R-th thing that one of them wishes all to do in the same place: the number of a signal to stop for, or another number
   heard/R/I    how often process I had been asked for wishes when it heard of that
@@ -29,7 +30,7 @@ class Beat(NamedTuple):
     """A sign of life of one process."""
 
     number: int
-    passed: int  # times that it asked for wishes
+    passed: int  # places where all processes come by
     alone: int  # not 0 where it works and the others may wait for it
 
 
@@ -72,7 +73,8 @@ class Watch:
     def __init__(self, index: int, names: list[str], client: Any, patience: float):
         self._index, self._names, self._client, self._patience = index, names, client, patience
         self._gate = threading.Lock()  # closed while the processes agree on a place
-        self._passed, self._round = 0, 0  # times that this process asked for wishes; wishes that were fulfilled
+        self._places = 0  # where all come by, and that this process has passed
+        self._passed, self._round = 0, 0  # those of them where it asked for wishes; wishes that were fulfilled
         self._wish, self._agreed, self._last = 0, 0, 0  # its own; that of all; of the times that it asks, the last that goes without
         self._alone, self._compiling = 0, False
         threading.Thread(target=self._run, name=f"watch of process {index}", daemon=True).start()
@@ -90,8 +92,13 @@ class Watch:
         """That a compilation begins or ends. One process may take minutes where another finds its program in a cache."""
         self._compiling = begins
 
+    def passes(self) -> None:
+        """A place where all come by: who is further may have to wait there. Only main threads count, for they alone keep an order."""
+        self._places += threading.current_thread() is threading.main_thread()
+
     def agreed(self, wish: int) -> int:
         """See `processes.agreed`."""
+        self.passes()
         with self._gate:
             self._passed += 1
             self._wish = wish or self._wish
@@ -122,7 +129,7 @@ class Watch:
         while True:
             try:
                 number += 1
-                beat = f"{number} {self._passed} {self._alone + self._compiling}"
+                beat = f"{number} {self._places} {self._alone + self._compiling}"
                 self._client.key_value_set(f"now/beat/{self._index}", beat, allow_overwrite=True)
                 now = {key.removeprefix("now/"): value for key, value in self._client.key_value_dir_get("now/")}
                 ends = {int(key.removeprefix("end/")): json.loads(value) for key, value in now.items() if key.startswith("end/")}
