@@ -102,10 +102,10 @@ def tables(cfg: config.Train, source: Source) -> dict[str, np.ndarray]:
     return {name: np.stack([member[name] for member in members]) for name in members[0]}
 
 
-def program(cfg: config.Train, source: Source | None = None) -> Program:
+def program(cfg: config.Train, source: Source | None = None, trains: bool = True) -> Program:
     source = source or cfg.data.open()
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh)
-    return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source))
+    return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source), trains)
 
 
 def take_steps(method: Any, count: int = 2) -> tuple[Method, State, dict[str, np.ndarray]]:
