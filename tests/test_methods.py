@@ -11,7 +11,7 @@ import tiny
 from jaxbed import config
 from jaxbed.data import augment
 from jaxbed.method import Info
-from jaxbed.models import resnet, simple_conv
+from jaxbed.models import simple_conv
 from jaxbed.training import members, plan, train
 
 STEPS = 32
@@ -20,7 +20,6 @@ ON_ANY_NET = ("lff", "disent", "end", "lnl", "hex", "rebias", "mixup", "cutmix",
 ON_ANY_NET += ("biasensemble", "biasensemble_disent", "jtt", "dfr", "softcon")
 # on two convolutions, for the same reason; all others need what a ResNet offers, and have one of a single block, with a shortcut
 ON_MAPS = ("erm", "sagnet", "sagnet_biasbed", "rsc", "debiased")
-resnet.BLOCKS[4] = (0, 1, 0, 0)
 
 
 def small(method: str) -> config.Train:
@@ -33,7 +32,7 @@ def small(method: str) -> config.Train:
         return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **of_method))
     if method in ON_ANY_NET:
         return tiny.mlp_config(method, epochs=STEPS, **fast)
-    net = resnet.Config(depth=4, width=16, stem="half")
+    net = dataclasses.replace(tiny.RESNET_4, width=16)
     return tiny.train_config(method, epochs=STEPS, net=net, optim=tiny.Optim(rule="adam", lr=0.05))
 
 
