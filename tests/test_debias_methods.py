@@ -18,7 +18,7 @@ from jaxbed.optim import Optim
 CLASSES, LR = 3, 0.1
 INFO = Info(CLASSES, 64, 2, 4)
 NET = mlp.Config((7, 6, 5))
-NETS = {"mlp": NET, "simple_conv": simple_conv.Config(3, (4, 8)), "resnet": tiny.RESNET_6}
+NETS = {"mlp": NET, "simple_conv": simple_conv.Config(3, (4, 8)), "resnet": tiny.RESNET_4}
 PLAIN = Optim(lr=LR, momentum=0.0)
 TWO_STEPS = Optim(lr=LR, momentum=0.9, schedule="step", milestones_epochs=(1,), gamma=0.0)  # then none that changes anything
 KEY = jax.random.key(1)
@@ -455,7 +455,7 @@ def test_beside_a_resnet_only_the_stem_sees_neighbours():
     net = rebias.BiasedNet().make(NETS["resnet"], CLASSES)
     params, _ = jax.eval_shape(lambda: init_net(net, KEY, batch()["image"]))
     sizes = {jax.tree_util.keystr(path): leaf.shape[0] for path, leaf in jax.tree_util.tree_leaves_with_path(params) if leaf.ndim == 4}
-    assert {name for name, size in sizes.items() if size > 1} == {"['trunk']['stem_conv']['kernel']"} and len(sizes) == 6
+    assert {name for name, size in sizes.items() if size > 1} == {"['trunk']['stem_conv']['kernel']"} and len(sizes) == 4
 
 
 # HEX
