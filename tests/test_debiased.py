@@ -291,13 +291,20 @@ def test_seeds_side_by_side_compute_one_branch():
     assert len(switch.outvars) == len(expected)
 
 
+@functools.cache
+def side_by_side():
+    """A step of two seeds, lowered."""
+    ready, state, _, _ = made(grid="coarse")
+    return jax.jit(jax.vmap(ready.step, (0, 0, None))).lower(stacked([state] * 2), stacked([batch()] * 2), KEY)
+
+
 def test_a_seed_that_stayed_behind_does_not_disturb_the_others():
     ready, state, _, _ = made(grid="coarse")
     frozen, live = state.replace(step=np.int32(2)), state.replace(step=np.int32(5))
     alone, metrics = ready.step(live, batch(), KEY)
-    together = jax.jit(jax.vmap(ready.step, (0, None, None)))
+    together = side_by_side().compile()
     for member, states in enumerate(([live, frozen], [frozen, live])):
-        both = jax.device_get(together(stacked(states), batch(), KEY))
+        both = jax.device_get(together(stacked(states), stacked([batch()] * 2), KEY))
         one, its_metrics = jax.tree.map(lambda x, member=member: x[member], both)
         equal((one.stats, its_metrics, one.step), (alone.stats, metrics, alone.step), rtol=1e-4, atol=1e-5)
 
@@ -334,8 +341,7 @@ def test_a_whole_row_of_devices_may_stay_behind():
 
 
 def test_seeds_do_not_become_groups():
-    ready, state, _, _ = made(grid="coarse")
-    text = jax.jit(jax.vmap(ready.step, (0, 0, None))).lower(stacked([state] * 2), stacked([batch()] * 2), KEY).as_text()
+    text = side_by_side().as_text()
     assert text.count("stablehlo.convolution") > 20 and set(re.findall(r"(?:feature|batch)_group_count = (\d+)", text)) == {"1"}
 
 
