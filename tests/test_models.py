@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from flax import errors
 from jax import lax
 
 from jaxbed import method, parallel
@@ -128,6 +129,13 @@ def test_simple_conv_sees_as_far_as_its_kernel(kernel):
     assert same == (kernel == 1)  # single pixels carry no shape
     with pytest.raises(ValueError, match=r"net\.kernel = 4"):
         simple_conv.Config(4).make(10)
+
+
+def test_parameters_of_another_shape_are_refused():
+    """As by flax's own `param`."""
+    params, _ = shapes_of(mlp.Config((5,)).make(7), side_px=2)
+    with pytest.raises(errors.ScopeParamShapeError, match=r'"kernel" in "/hidden0".*\(12, 6\).*\(12, 5\)'):
+        jax.eval_shape(lambda params: method.apply_net(mlp.Config((6,)).make(7), params, {}, np.zeros((1, 2, 2, 3)), False), params)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
