@@ -5,6 +5,7 @@ import math
 import sys
 
 import pytest
+import tiny
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -50,7 +51,7 @@ def test_waits_of_resnet50():
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_devices_wait_once_for_each_other_however_many_they_are(devices):
-    assert collectives.counted("groups", devices) == collectives.expected("groups", collectives.NARROW, 4)
+    assert collectives.counted("groups", devices, tiny.RESNET_4) == collectives.expected("groups", tiny.RESNET_4, 4)
 
 
 @pytest.mark.slow

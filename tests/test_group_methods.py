@@ -36,13 +36,13 @@ def batch(label=tuple(LABEL), bias=tuple(BIAS), **tables):
 
 @functools.cache
 def start():
-    return jax.device_get(jax.jit(erm.Config().make(INFO, NET, PLAIN).init)(jax.random.key(0), batch()))
+    return jax.device_get(erm.Config().make(INFO, NET, PLAIN).init(jax.random.key(0), batch()))
 
 
 def made(config):
     """The method, its step compiled, and its state before the first one, of ERM's parameters."""
     method = config.make(INFO, NET, PLAIN)
-    state = jax.device_get(jax.jit(method.init)(jax.random.key(0), batch()))
+    state = jax.device_get(method.init(jax.random.key(0), batch()))
     return method._replace(step=jax.jit(method.step)), state.replace(params=start().params)
 
 

@@ -19,7 +19,7 @@ from jax import lax
 from jaxbed import parallel, stages
 from jaxbed.data import noise
 from jaxbed.evaluation import pools
-from jaxbed.models import conv, reflect_conv, resnet
+from jaxbed.models import conv, reflect_conv
 from jaxbed.training import train
 from jaxbed.training.program import steps_of_seed
 
@@ -101,8 +101,9 @@ def small(method):
     if method == "erm":
         augment = tiny.shapes.Augment(mean=(0.5,), std=(0.25,), crop="resized", flip=0.5)
         changes["data"] = dataclasses.replace(tiny.DATA, augment=augment)
-        changes["net"] = resnet.Config(10, 4, "imagenet", dtype="bfloat16", norm_groups=2)
-    return tiny.train_config(method, **changes)
+        changes["net"] = dataclasses.replace(tiny.RESNET_4, stem="imagenet", dtype="bfloat16", norm_groups=2)
+    net = tiny.RESNET_6 if "sagnet" in method else tiny.RESNET_4  # SagNet cuts it between its two blocks
+    return tiny.train_config(method, **{"net": net, **changes})
 
 
 def lowered(cfg, platforms=TPU):

@@ -34,16 +34,16 @@ def sweep(tmp_path_factory):
 
     @functools.cache
     def swept(method):
-        cfg = tiny.mlp_config(method, grid=GRID, mesh=parallel.Mesh(seed=8, data=1))  # more rows than a variant has seeds
+        cfg = tiny.mlp_config(method, grid=GRID, mesh=parallel.Mesh(seed=4, data=1))  # more rows than a variant has seeds
         workdir = tmp_path_factory.mktemp(method)
         return cfg, workdir, finished(cfg, workdir)
 
     return swept
 
 
-@pytest.mark.parametrize(("method", "variant"), [("erm", 0), ("erm", 1), ("erm", 2), ("erm", 3), ("lff", 0), ("lff", 3)])
+@pytest.mark.parametrize(("method", "variant"), [("erm", 1), ("erm", 2), ("lff", 0), ("lff", 3)])
 def test_a_variant_is_the_run_it_would_be_alone(sweep, tmp_path, method, variant):
-    """With LfF, whose tables are of the training images, where both the data and the learning rate differ."""
+    """Each variant with one method; LfF's tables are of the training images. Its two differ in both the data and the learning rate."""
     cfg, workdir, run = sweep(method)
     alone = members.open_all(cfg)[variant].cfg
     settings = [(t, lr) for t in (0.95, 0.25) for lr in (0.01, 0.003)]

@@ -71,6 +71,8 @@ METHODS = {
 }
 resnet.BLOCKS[6] = (1, 0, 1, 0)  # stem, two blocks and a head: for tests of what does not depend on the number of blocks
 RESNET_6 = resnet.Config(depth=6, width=4, stem="half")
+resnet.BLOCKS[4] = (0, 1, 0, 0)  # one block, with a shortcut: each kind of layer once
+RESNET_4 = resnet.Config(depth=4, width=4, stem="half")
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 
 
@@ -102,15 +104,15 @@ def tables(cfg: config.Train, source: Source) -> dict[str, np.ndarray]:
     return {name: np.stack([member[name] for member in members]) for name in members[0]}
 
 
-def program(cfg: config.Train, source: Source | None = None) -> Program:
+def program(cfg: config.Train, source: Source | None = None, trains: bool = True) -> Program:
     source = source or cfg.data.open()
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh)
-    return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source))
+    return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source), trains)
 
 
 def take_steps(method: Any, count: int = 2) -> tuple[Method, State, dict[str, np.ndarray]]:
-    """(the method, the state after so many steps of one seed of RESNET_6, the metrics of the last step)."""
-    made = method.make(Info(16, 64, 4, 2), RESNET_6, Optim(lr=0.05, momentum=0.9))
+    """(the method, the state after so many steps of one seed of RESNET_4, the metrics of the last step)."""
+    made = method.make(Info(16, 64, 4, 2), RESNET_4, Optim(lr=0.05, momentum=0.9))
     image = np.random.default_rng(0).random((8, 16, 16, 3), np.float32)
     batch = {"image": image, "label": np.arange(8, dtype=np.int32), "index": np.arange(8, dtype=np.int32)}
     state, step = jax.jit(made.init)(jax.random.key(0), batch), jax.jit(made.step)

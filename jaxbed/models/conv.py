@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbed.models.parameter import parameter
+
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 FEW_CHANNELS = 4  # of images: convolutions with stride 2 of so few go over blocks of pixels on a GPU
 FEW_PIXELS = 4  # of an output map: XLA's CPU convolution is 5 to 8 times slower than a product there (3 x 3, 64 to 128 channels)
@@ -227,5 +229,5 @@ class Conv(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:  # [N, H, W, C] -> [N, ceil(H/stride), ceil(W/stride), features]
-        kernel = self.param("kernel", kaiming_normal, (self.kernel, self.kernel, x.shape[-1], self.features))
+        kernel = parameter(self, "kernel", kaiming_normal, (self.kernel, self.kernel, x.shape[-1], self.features))
         return conv(x, kernel.astype(x.dtype), self.stride, (self.kernel - 1) // 2)

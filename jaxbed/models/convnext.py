@@ -17,6 +17,7 @@ import numpy as np
 from jaxbed.models.capabilities import AFTER, CUT, MAPS, After
 from jaxbed.models.conv import depthwise_conv
 from jaxbed.models.features import pooled
+from jaxbed.models.parameter import parameter
 from jaxbed.values import Dtype, ShareBelowOne
 
 PyTree = Any
@@ -100,7 +101,8 @@ class Block(nn.Module):
         features = x.shape[-1]
         y = layer_norm("norm", x.dtype)(Depthwise(name="depthwise")(x))
         y = nn.gelu(dense(4 * features, "widen", x.dtype)(y), approximate=False)
-        y = dense(features, "narrow", x.dtype)(y) * self.param("gamma", nn.initializers.constant(LAYER_SCALE), (features,)).astype(x.dtype)
+        gamma = parameter(self, "gamma", nn.initializers.constant(LAYER_SCALE), (features,))
+        y = dense(features, "narrow", x.dtype)(y) * gamma.astype(x.dtype)
         if self.drop_rate:
             y = nn.Dropout(self.drop_rate, broadcast_dims=(1, 2, 3), deterministic=not train)(y)
         return x + y
@@ -115,8 +117,8 @@ class Patches(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         size, (images, *sides, channels) = self.size, x.shape
-        kernel = self.param("kernel", normal, (size, size, channels, self.features)).astype(x.dtype)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(x.dtype)
+        kernel = parameter(self, "kernel", normal, (size, size, channels, self.features)).astype(x.dtype)
+        bias = parameter(self, "bias", nn.initializers.zeros, (self.features,)).astype(x.dtype)
         height, width = (side // size for side in sides)
         x = x[:, : height * size, : width * size].reshape(images, height, size, width, size, channels).swapaxes(2, 3)
         x = x.reshape(images, height, width, size * size * channels)
@@ -128,8 +130,8 @@ class Depthwise(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = self.param("kernel", normal, (KERNEL, KERNEL, 1, x.shape[-1])).astype(x.dtype)
-        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],)).astype(x.dtype)
+        kernel = parameter(self, "kernel", normal, (KERNEL, KERNEL, 1, x.shape[-1])).astype(x.dtype)
+        bias = parameter(self, "bias", nn.initializers.zeros, (x.shape[-1],)).astype(x.dtype)
         around = (KERNEL // 2, KERNEL // 2)
         return depthwise_conv(jnp.pad(x, ((0, 0), around, around, (0, 0))), kernel) + bias
 

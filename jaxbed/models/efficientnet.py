@@ -17,6 +17,7 @@ import numpy as np
 from jaxbed.models.conv import conv, depthwise_conv, kaiming_normal
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
+from jaxbed.models.parameter import parameter
 from jaxbed.values import Dtype, ShareBelowOne
 
 PyTree = Any
@@ -83,7 +84,7 @@ class Layer(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
         shape = (self.kernel, self.kernel, 1 if self.depthwise else x.shape[-1], self.features)
-        kernel = self.param("kernel", kaiming_normal, shape).astype(x.dtype)
+        kernel = parameter(self, "kernel", kaiming_normal, shape).astype(x.dtype)
         x = jnp.pad(x, ((0, 0), *(same_padding(side, self.kernel, self.stride) for side in x.shape[1:3]), (0, 0)))
         x = depthwise_conv(x, kernel, self.stride) if self.depthwise else conv(x, kernel, self.stride, 0)
         x = BatchNorm(epsilon=EPSILON, name="norm")(x, train)

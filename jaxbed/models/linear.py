@@ -8,6 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxbed.models.parameter import parameter
+
 
 class Linear(nn.Module):
     """x [..., inputs] -> [..., features]; parameters in float32, arithmetic and output in `dtype`."""
@@ -22,7 +24,7 @@ class Linear(nn.Module):
         def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
 
-        kernel = self.param("kernel", uniform, (x.shape[-1], self.features))
-        bias = self.param("bias", uniform, (self.features,))
+        kernel = parameter(self, "kernel", uniform, (x.shape[-1], self.features))
+        bias = parameter(self, "bias", uniform, (self.features,))
         x, kernel, bias = (a.astype(self.dtype) for a in (x, kernel, bias))
         return jnp.dot(x, kernel, precision=jax.lax.Precision.HIGHEST) + bias
