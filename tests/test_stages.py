@@ -280,7 +280,8 @@ def test_a_stopped_first_run_goes_on_and_is_not_trained_again(ensemble, tmp_path
     # what is made of the answers is the method's; who answers is settled
     strict = dataclasses.replace(cfg, method=dataclasses.replace(ENSEMBLE, confidence=0.999))
     assert first(strict, tmp_path) == 0
-    assert columns(strict, tmp_path)["kept"].all() and "of no training image 2 of 3 networks are confident above 0.999" in messages(tmp_path)
+    assert columns(strict, tmp_path)["kept"].all()
+    assert "of no training image 2 of 3 networks are confident above 0.999" in messages(tmp_path)
     other = dataclasses.replace(cfg, method=dataclasses.replace(ENSEMBLE, networks=2))
     with pytest.raises(ValueError, match=r"biased_networks holds a run with other settings \(there / now\): seeds: 6 / 4"):
         first(other, tmp_path)
