@@ -65,7 +65,7 @@ class Effect(NamedTuple):
     value: Callable[[Comparisons], Sequence[float] | np.ndarray]  # [pairs], positive: i is better
 
 
-def holm(p: Sequence[float]) -> np.ndarray:
+def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
     """Holm's step-down adjustment of a whole family of p-values, in their order. Adjust only once."""
     values = np.asarray(p, dtype=float)
     order = np.argsort(values, kind="stable")
