@@ -15,12 +15,13 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from commands import ROOT, TRAIN, assert_refused, command
+from commands import ROOT, assert_refused, in_process
 from PIL import Image
 from scipy import ndimage
 
 from data_prep import debias_sets
 from data_prep import waterbirds as synthesis
+from jaxbed import main
 from jaxbed.data import bar, bffhq, biased_images, corrupted_cifar10, corruptions, shapes, waterbirds, weather
 from jaxbed.data.held_out import pick
 from jaxbed.data.source import cells
@@ -319,10 +320,9 @@ TINY = ("--config.data.side_px=32", "--config.net.depth=10", "--config.net.width
 TINY += ("--config.batch_size=8", "--config.mesh.seed=1", "--config.mesh.data=1", "--config.data.table=metadata.csv")
 
 
-def run(root, *arguments):
-    return command(
-        ROOT, *TRAIN, "--config=configs/erm.py:waterbirds", f"--config.data.dir={root}", f"--workdir={root}/run", *TINY, *arguments
-    )
+def run(root):
+    words = (f"--config={ROOT}/configs/erm.py:waterbirds", f"--config.data.dir={root}", f"--workdir={root}/run", *TINY)
+    return in_process(root, main.main, *words)
 
 
 def test_tables_that_would_give_wrong_scores_end_the_command(tmp_path):
