@@ -175,7 +175,7 @@ def test_calibration_by_simulation():
         abilities = rng.normal(0, sigma, 4)
         won = np.triu(rng.binomial(6, 1 / (1 + np.exp(abilities - abilities[:, None]))), 1)
         won += np.tril(6 - won.T, -1)
-        posterior = draw(won, chains=128, length=15, seed=seed)
+        posterior = draw(won, chains=128, warm_up=30, length=15, seed=seed)
         difference = posterior.log_abilities["a0"] - posterior.log_abilities["a1"]
         places.append([(difference < abilities[0] - abilities[1]).mean(), (posterior.sigma < sigma).mean()])
     for column in np.transpose(places):
