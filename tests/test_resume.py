@@ -564,8 +564,8 @@ def poisoned_at(step: int, place: int):
         yield
 
 
-SEEDS = {"seeds": 3, "first_seed": 5}
-POISONED = [config("erm", **SEEDS), config("lff"), config("sagnet")]
+SEEDS = {"seeds": 3, "first_seed": 5, "save": RARELY}
+POISONED = [config("erm", **SEEDS), config("lff", save=RARELY), config("sagnet")]
 
 
 def seed(tree, place: int):

@@ -24,12 +24,13 @@ from jaxbed.training.log import Log
 
 # Of an image's 16 classes, networks of one epoch give its own a probability around 1/16, so that some images pass and some do not
 ENSEMBLE = biasensemble.Config(networks=3, agreement=2, epochs_before=1, confidence=0.065)
+RARELY = config.Save(resume_every_minutes=60)  # where stopped and at the end
 LINEAR, HIDDEN = mlp.Config(()), mlp.Config((8,))
 SMALL = dataclasses.replace(tiny.DATA, train_images=48, test_images=16, texture_correlation=0.6)
 
 
 def tiny_run(method, **changes) -> config.Train:
-    settings = {"name": "X", "net": LINEAR, "data": SMALL, "epochs": 2, "eval": config.Eval(20), **changes}
+    settings = {"name": "X", "net": LINEAR, "data": SMALL, "epochs": 2, "eval": config.Eval(20), "save": RARELY, **changes}
     return dataclasses.replace(tiny.mlp_config("erm", **settings), method=method)
 
 
