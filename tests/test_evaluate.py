@@ -18,6 +18,7 @@ from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, cells
 from jaxbed.data.split import Split
 from jaxbed.evaluation import decision_rules, evaluate, metrics, pools
+from jaxbed.models import simple_conv
 from jaxbed.training import lock, members, train
 from jaxbed.training.log import Log
 
@@ -44,6 +45,46 @@ def workdir(trained, tmp_path):
     """A copy of it to work on."""
     shutil.copytree(trained, tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture(scope="module")
+def evaluated(source, trained, tmp_path_factory):
+    """The same workdir with all its answers."""
+    workdir = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(trained, workdir)
+    assert run(CONFIG, source, workdir) == 0
+    return workdir
+
+
+@pytest.fixture
+def answered(evaluated, tmp_path):
+    """A copy of that to work on."""
+    shutil.copytree(evaluated, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_compilation():
+    """Evaluations of one configuration share what is made for one data set: programs, and images on the devices with what answers them."""
+    programs, pools_of = {}, {}
+    assemble, pool = train.assemble, pools.pool
+
+    def assemble_once(cfg, points, *rest, **options):
+        key = repr(cfg), id(points[0].source)
+        if key not in programs:
+            programs[key] = points[0].source, assemble(cfg, points, *rest, **options)  # as long as the source lives, its id is its own
+        return programs[key][1]
+
+    def pool_once(predict, seeds, source, sets, batch_size):
+        key = predict, id(source), tuple(sets), batch_size
+        if key not in pools_of:
+            pools_of[key] = source, pool(predict, seeds, source, sets, batch_size)
+        return pools_of[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "assemble", assemble_once)
+        patch.setattr(pools, "pool", pool_once)
+        yield
 
 
 def run(cfg, source, workdir, **options) -> int:
@@ -81,7 +122,7 @@ def expected(cfg, source, workdir, epoch: int) -> dict[str, tuple[np.ndarray, np
     for name, (split, _, decision) in source.sets.items():
         logits = np.asarray(made(cfg, source)[1](weights["params"], weights["stats"], split.image))
         best = np.sort(logits, -1)
-        result[name] = np.asarray(decision_rules.named(decision).decide(logits)), best[..., -1] - best[..., -2] > 1e-4
+        result[name] = np.asarray(jax.jit(decision_rules.named(decision).decide)(logits)), best[..., -1] - best[..., -2] > 1e-4
     return result
 
 
@@ -165,31 +206,28 @@ def written(workdir) -> dict[str, int]:
     return {str(path.relative_to(workdir)): path.stat().st_mtime_ns for path in (workdir / "responses").glob("*/*.npz")}
 
 
-def test_answered_epochs_are_left_alone(source, workdir):
-    run(CONFIG, source, workdir)
-    before = written(workdir)
-    run(CONFIG, source, workdir)
-    assert written(workdir) == before and len(before) == 7 * 2
+def test_answered_epochs_are_left_alone(source, answered):
+    before = written(answered)
+    run(CONFIG, source, answered)
+    assert written(answered) == before and len(before) == 7 * 2
 
 
-def test_deleted_answers_are_given_again(source, workdir):
-    run(CONFIG, source, workdir)
-    before, lost = written(workdir), answers(workdir, "edge", 2)
-    (workdir / "responses" / "edge" / "2.npz").unlink()
-    run(CONFIG, source, workdir)
-    np.testing.assert_array_equal(answers(workdir, "edge", 2), lost)
-    after = written(workdir)
+def test_deleted_answers_are_given_again(source, answered):
+    before, lost = written(answered), answers(answered, "edge", 2)
+    (answered / "responses" / "edge" / "2.npz").unlink()
+    run(CONFIG, source, answered)
+    np.testing.assert_array_equal(answers(answered, "edge", 2), lost)
+    after = written(answered)
     assert {path for path in before if path.endswith("1.npz") and after[path] != before[path]} == set()
 
 
 @pytest.mark.parametrize("left_bytes", [0, 100])
-def test_damaged_answers_are_given_again(source, workdir, left_bytes):
-    run(CONFIG, source, workdir)
-    whole = answers(workdir, "val", 1)
-    path = workdir / "responses" / "val" / "1.npz"
+def test_damaged_answers_are_given_again(source, answered, left_bytes):
+    whole = answers(answered, "val", 1)
+    path = answered / "responses" / "val" / "1.npz"
     path.write_bytes(path.read_bytes()[:left_bytes])  # as a power cut may leave it
-    run(CONFIG, source, workdir)
-    np.testing.assert_array_equal(answers(workdir, "val", 1), whole)
+    run(CONFIG, source, answered)
+    np.testing.assert_array_equal(answers(answered, "val", 1), whole)
 
 
 def poison(cfg, source, workdir, epoch: int, change) -> None:
@@ -201,28 +239,26 @@ def poison(cfg, source, workdir, epoch: int, change) -> None:
     epochs.wait()
 
 
-def test_a_checkpoint_that_changed_is_answered_again(source, workdir):
-    run(CONFIG, source, workdir)
-    before = written(workdir)
-    poison(CONFIG, source, workdir, 2, lambda path, x: -x)
-    run(CONFIG, source, workdir)
-    after = written(workdir)
+def test_a_checkpoint_that_changed_is_answered_again(source, answered):
+    before = written(answered)
+    poison(CONFIG, source, answered, 2, lambda path, x: -x)
+    run(CONFIG, source, answered)
+    after = written(answered)
     assert {path for path in before if after[path] != before[path]} == {path for path in before if path.endswith("2.npz")}
-    check_answers(CONFIG, source, workdir)
+    check_answers(CONFIG, source, answered)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_non_finite_logits_are_answered_with_minus_one(source, workdir, value):
-    run(CONFIG, source, workdir)
-    before = {name: answers(workdir, name, 2) for name in source.sets}
+def test_non_finite_logits_are_answered_with_minus_one(source, answered, value):
+    before = {name: answers(answered, name, 2) for name in source.sets}
 
     def one_logit_of_the_second_seed(path, x):
         return x.at[1, 3].set(value) if "head" in path and x.ndim == 2 else x
 
-    poison(CONFIG, source, workdir, 2, one_logit_of_the_second_seed)
-    run(CONFIG, source, workdir)
+    poison(CONFIG, source, answered, 2, one_logit_of_the_second_seed)
+    run(CONFIG, source, answered)
     for name in source.sets:
-        found = answers(workdir, name, 2)
+        found = answers(answered, name, 2)
         assert (found[1] == -1).all() and (before[name] >= 0).all()
         np.testing.assert_array_equal(found[0], before[name][0])
 
@@ -278,10 +314,9 @@ def test_an_unknown_decision_is_refused(source, workdir):
 # What answers mean
 
 
-def test_images_are_listed_in_the_order_of_the_answers(source, workdir):
-    run(CONFIG, source, workdir)
+def test_images_are_listed_in_the_order_of_the_answers(source, answered):
     for name, (split, _, _) in source.sets.items():
-        frame = pd.read_csv(workdir / "responses" / name / "images.csv")
+        frame = pd.read_csv(answered / "responses" / name / "images.csv")
         assert list(frame.columns) == ["name", "label", "cue"]
         assert frame["name"].tolist() == split.name.tolist()
         assert frame["label"].tolist() == split.label.tolist() and frame["cue"].tolist() == split.bias.tolist()
@@ -316,34 +351,31 @@ CHANGES = [other_pixels, other_order, other_labels, other_cues, other_decision]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_set_that_changed_is_answered_again(source, workdir, least, change):
-    config.save(CONFIG, workdir / "config.json")
-    run(CONFIG, source, workdir)
-    metrics.scores(workdir)
+def test_a_set_that_changed_is_answered_again(source, answered, least, change):
+    config.save(CONFIG, answered / "config.json")
+    metrics.scores(answered)
     changed = dataclasses.replace(source, sets={**source.sets, "edge": change(source.sets["edge"])})
-    evaluate.describe(workdir / "responses", changed, changed.sets, {name: evaluate.identity(s) for name, s in changed.sets.items()})
+    evaluate.describe(answered / "responses", changed, changed.sets, {name: evaluate.identity(s) for name, s in changed.sets.items()})
     with pytest.raises(ValueError, match=r"1\.npz answers other images, or by another decision, than .*: jaxbed eval"):
-        metrics.scores(workdir)  # an evaluation that was stopped before it came to them
-    assert run(CONFIG, changed, workdir) == 0
-    check_answers(CONFIG, changed, workdir)
-    metrics.scores(workdir)
+        metrics.scores(answered)  # an evaluation that was stopped before it came to them
+    assert run(CONFIG, changed, answered) == 0
+    check_answers(CONFIG, changed, answered)
+    metrics.scores(answered)
 
 
-def test_answers_whose_checkpoint_is_gone_do_not_lose_their_meaning(source, workdir):
-    run(CONFIG, source, workdir)
-    before = {path: path.read_bytes() for path in (workdir / "responses").rglob("*.*")}
-    for path in (workdir / "checkpoints" / "epochs").glob("1*"):
+def test_answers_whose_checkpoint_is_gone_do_not_lose_their_meaning(source, answered):
+    before = {path: path.read_bytes() for path in (answered / "responses").rglob("*.*")}
+    for path in (answered / "checkpoints" / "epochs").glob("1*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     changed = dataclasses.replace(source, sets={**source.sets, "edge": other_order(source.sets["edge"])})
     with pytest.raises(ValueError, match=r"edge/1\.npz answers other .* no checkpoint of that epoch is left: bring the former edge back"):
-        run(CONFIG, changed, workdir)
-    assert run(CONFIG, source, workdir) == 0
-    assert {path: path.read_bytes() for path in (workdir / "responses").rglob("*.*")} == before
+        run(CONFIG, changed, answered)
+    assert run(CONFIG, source, answered) == 0
+    assert {path: path.read_bytes() for path in (answered / "responses").rglob("*.*")} == before
 
 
-def test_sets_are_described_once_and_for_all(source, workdir):
-    run(CONFIG, source, workdir)
-    text = (workdir / "responses" / "sets.json").read_text()
+def test_sets_are_described_once_and_for_all(source, answered):
+    text = (answered / "responses" / "sets.json").read_text()
     about = json.loads(text)
     assert about["data"] == {"name": "shapes", "cue": "texture", **source.facts}
     assert about["classes"] == list(source.class_names)
@@ -352,8 +384,8 @@ def test_sets_are_described_once_and_for_all(source, workdir):
         what[name]["images"] = metrics.digest(s.split.name, s.split.label, s.split.bias)
     assert about["sets"] == what
     assert {(y, b): n for y, b, n in about["training_cells"]} == cells(source.train)
-    run(CONFIG, source, workdir)
-    assert (workdir / "responses" / "sets.json").read_text() == text
+    run(CONFIG, source, answered)
+    assert (answered / "responses" / "sets.json").read_text() == text
 
 
 # Pools
@@ -382,7 +414,7 @@ def test_sets_of_one_shape_and_decision_go_together(source):
 
 
 def test_images_of_two_sizes_are_answered_apart(source, tmp_path):
-    cfg = tiny.train_config(net=tiny.RESNET_6, eval=config.Eval(batch_size=24))
+    cfg = tiny.train_config(net=simple_conv.Config(3, (4,)), eval=config.Eval(batch_size=24))
     sets = {name: enlarge(s) if name in ("in_distribution", "edge") else s for name, s in list(source.sets.items())[:4]}
     two_sizes = dataclasses.replace(source, sets=sets)
     assert pooled(cfg, two_sizes) == [["val", "silhouette"], ["in_distribution", "edge"]]
@@ -440,20 +472,19 @@ def test_watching_ends_where_the_training_has_died(source, workdir):
     assert {path.rpartition("/")[2] for path in written(workdir)} == {"1.npz"}
 
 
-def test_files_that_are_no_answers_or_checkpoints_are_left_alone(source, workdir):
-    run(CONFIG, source, workdir)
-    before = written(workdir)
+def test_files_that_are_no_answers_or_checkpoints_are_left_alone(source, answered):
+    before = written(answered)
     strange = ("._1.npz", "1 (1).npz", "1.sync-conflict-20261129.npz", "notes.npz")
-    epochs = workdir / "checkpoints" / "epochs"
+    epochs = answered / "checkpoints" / "epochs"
     for name in strange:
-        (workdir / "responses" / "val" / name).write_bytes(b"nothing")
+        (answered / "responses" / "val" / name).write_bytes(b"nothing")
         (epochs / name.replace("npz", "json")).write_bytes(b"nothing")
         (epochs / "1" / name).write_bytes(b"nothing")
     (epochs / "1 (1)").mkdir()
-    (workdir / "responses" / "val" / "1.npz").unlink()
-    assert run(CONFIG, source, workdir) == 0
-    assert set(before) <= set(written(workdir))
-    check_answers(CONFIG, source, workdir)
+    (answered / "responses" / "val" / "1.npz").unlink()
+    assert run(CONFIG, source, answered) == 0
+    assert set(before) <= set(written(answered))
+    check_answers(CONFIG, source, answered)
 
 
 @pytest.mark.parametrize(("after", "epochs"), [(0, set()), (1, {"1.npz"})])

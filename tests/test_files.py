@@ -1,5 +1,6 @@
 """Files of a run that are damaged, edited, cut by a full disk or written by a stranger: through the commands."""
 
+import dataclasses
 import errno
 import io
 import json
@@ -24,14 +25,15 @@ from commands import JAXBED, assert_refused, command
 
 from jaxbed import cli, config, main
 from jaxbed.evaluation import answers, metrics
+from jaxbed.models import mlp
 from jaxbed.stats import main as statistics
 from jaxbed.stats import tables
 from jaxbed.stats.figures import drawing
 from jaxbed.system import cache, files
 
 SETS = ("val", "edge")
-CFG = tiny.mlp_config(eval=config.Eval(sets=SETS))
-STAGED = tiny.mlp_config("jtt", eval=config.Eval(sets=SETS))
+SMALL = {"net": mlp.Config(()), "epochs": 1, "eval": config.Eval(sets=SETS)}
+CFG, STAGED = tiny.mlp_config(**SMALL), tiny.mlp_config("jtt", **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +271,7 @@ def test_a_damaged_description_of_the_training_set_is_rebuilt_before_anything_wa
         path.write_bytes(content)
         assert cli.evaluate([str(shutil.copytree(path.parent, tmp_path / content.hex(), dirs_exist_ok=True))]) == 2  # no workdir at all
         capsys.readouterr()
-    assert main.run(tiny.mlp_config(epochs=1, eval=config.Eval(sets=SETS)), path.parent) == 0
+    assert main.run(CFG, path.parent) == 0
     assert path.read_bytes() == (workdir / path.name).read_bytes()
     for content in (b"", b"\xff", b"3", b'[{"images": 1}, 2]'):
         (workdir / path.name).write_bytes(content)
@@ -335,7 +337,7 @@ def test_a_module_that_was_allowed_is_imported_and_no_other(workdir, capsys, mon
 
 def test_a_run_starts_from_another_without_its_classes(workdir, tmp_path):
     ran = hostile(workdir)
-    assert main.run(tiny.mlp_config(epochs=0, init_from=str(workdir), eval=config.Eval(sets=("edge",))), tmp_path / "next") == 0
+    assert main.run(dataclasses.replace(CFG, epochs=0, init_from=str(workdir)), tmp_path / "next") == 0
     assert not ran.exists()
 
 

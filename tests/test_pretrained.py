@@ -12,7 +12,7 @@ from jaxbed import config, main, parallel
 from jaxbed.data import shapes
 from jaxbed.models import convert, mlp, resnet
 from jaxbed.optim import Optim
-from jaxbed.training import members, plan, train
+from jaxbed.training import members, plan, pretrained, train
 from jaxbed.training.log import Log
 from jaxbed.training.program import snapshot
 
@@ -20,7 +20,7 @@ SMALL = shapes.Config(train_images=32, val_images=16, test_images=16)
 
 
 def small(method="erm", **changes):
-    return tiny.train_config(method, **{"data": SMALL, "seeds": 2, "epochs": 2, **changes})
+    return tiny.train_config(method, **{"net": tiny.RESNET_6, "data": SMALL, "seeds": 2, "epochs": 2, **changes})
 
 
 def started(cfg, said=None):
@@ -114,9 +114,11 @@ def test_networks_that_come_first_start_from_a_file_that_fits_their_kind(weights
     assert of_file == [method != "softcon"]  # whose networks are biased by design
 
 
-def test_weights_are_evaluated_without_training(weights, tmp_path):
+def test_weights_are_evaluated_without_training(weights, tmp_path, monkeypatch):
     path, params, _ = weights
-    cfg = small(epochs=0, init_from=str(path), seeds=1, batch_size=64)  # more than there are images
+    monkeypatch.setitem(resnet.BLOCKS, 10, resnet.BLOCKS[6])  # a depth that users have
+    ten = dataclasses.replace(tiny.RESNET_6, depth=10)
+    cfg = small(net=ten, epochs=0, init_from=str(path), seeds=1, batch_size=64)  # more than there are images
     for _ in range(2):  # the same again: nothing is left to do
         assert main.run(cfg, tmp_path) == 0
     found = train.stores(tmp_path, 1, Log(tmp_path))[1]
@@ -139,18 +141,23 @@ def test_a_head_of_other_classes_is_drawn_anew(weights, tmp_path):
 
 
 def test_files_that_do_not_fit_are_an_error(weights, tmp_path):
-    path = str(weights[0])
-    for changes, message in (
-        ({"net": resnet.Config(depth=18, width=4, stem="half")}, r"no network here has|the file lacks it"),
-        ({"net": resnet.Config(depth=10, width=8, stem="half")}, r"is \[.*\] here and the file has \[.*\]: another net"),
-        ({"net": mlp.Config((8,))}, "no network here has parameters"),
+    file, fitting = weights[0], tiny.program(small())
+
+    def load(path, program=fitting):
+        pretrained.load(str(path), program, program.abstract, print)
+
+    load(file)
+    for net, message in (
+        (resnet.Config(depth=10, width=4, stem="half"), r"no network here has|the file lacks it"),
+        (dataclasses.replace(tiny.RESNET_6, width=8), r"is \[.*\] here and the file has \[.*\]: another net"),
+        (mlp.Config((8,)), "no network here has parameters"),
     ):
         with pytest.raises(ValueError, match=message):
-            started(small(init_from=path, **changes))
-    state = {f"ema.{name}": array for name, array in load_file(path).items()}
-    save_file({**load_file(path), **state}, tmp_path / "both.safetensors")
+            load(file, tiny.program(small(net=net)))
+    state = {f"ema.{name}": array for name, array in load_file(file).items()}
+    save_file({**load_file(file), **state}, tmp_path / "both.safetensors")
     with pytest.raises(ValueError, match=r"both.safetensors: weights: 'ema\..* is no layer .* Save the network's own state_dict"):
-        started(small(init_from=str(tmp_path / "both.safetensors")))
+        load(tmp_path / "both.safetensors")
     for ending in ("pth", "pth.tar", "ckpt", "PTH"):
         with pytest.raises(FileNotFoundError, match="there is no such file"):
-            started(small(init_from=str(tmp_path / f"nothing.{ending}")))
+            load(tmp_path / f"nothing.{ending}")

@@ -175,7 +175,7 @@ def test_calibration_by_simulation():
         abilities = rng.normal(0, sigma, 4)
         won = np.triu(rng.binomial(6, 1 / (1 + np.exp(abilities - abilities[:, None]))), 1)
         won += np.tril(6 - won.T, -1)
-        posterior = draw(won, chains=32, length=60, seed=seed)
+        posterior = draw(won, chains=128, warm_up=30, length=15, seed=seed)
         difference = posterior.log_abilities["a0"] - posterior.log_abilities["a1"]
         places.append([(difference < abilities[0] - abilities[1]).mean(), (posterior.sigma < sigma).mean()])
     for column in np.transpose(places):
@@ -294,13 +294,13 @@ def test_results_of_the_analysis():
 def test_a_model_that_does_not_fit_is_called_so():
     cycle = np.array([[3.0, 2, 1], [1, 3, 2], [2, 1, 3]])  # a0 beats a1 beats a2 beats a0 on two of three data sets
     found = {}
-    for times in (4, 20):
+    for times in (2, 14):
         matrix = 10 * np.tile(cycle.T, times)
         found[times] = analyse(runs_of(matrix[:, None] + [[0], [0.1]]), Options(permutations=1000))
         page = document.build(found[times], [], {"input": ["scores.csv"]})
         section = next(section for section in page.sections if "win on another" in section.title)
-        assert ("do not use it" in section.text[1]) == (times == 20) and "too narrow" in section.text[2]
+        assert ("do not use it" in section.text[1]) == (times == 14) and "too narrow" in section.text[2]
         assert [len(table) for _, table in section.tables] == [3, 3]
         assert section.tables[0][1]["P(the first wins)"].between(0.4, 0.6).all()
     codes = {times: {warning["code"] for warning in found[times].results["warnings"]} for times in found}
-    assert "MISFIT" in codes[20] and "MISFIT" not in codes[4]
+    assert "MISFIT" in codes[14] and "MISFIT" not in codes[2]

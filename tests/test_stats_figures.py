@@ -28,7 +28,8 @@ def random_p(n: int, seed: int) -> tuple[pd.Series, pd.DataFrame]:
 def brute_force(means: pd.Series, p: pd.DataFrame) -> list[list[str]]:
     order = list(means.sort_values().index)
     stretches = [order[first:last] for first, last in itertools.combinations(range(len(order) + 1), 2) if last - first > 1]
-    alike = [group for group in stretches if all(p.loc[i, j] >= 0.05 for i, j in itertools.combinations(group, 2))]
+    p = p.to_dict()  # looked up soon
+    alike = [group for group in stretches if all(p[i][j] >= 0.05 for i, j in itertools.combinations(group, 2))]
     return [group for group in alike if not any(set(group) < set(other) for other in alike)]
 
 
@@ -41,7 +42,8 @@ def test_cliques_are_the_maximal_stretches_without_a_difference(n):
         mixed = list(np.random.default_rng(seed).permutation(means.index))
         assert cliques.cliques(means[mixed], p.loc[mixed, mixed[::-1]], 0.05) == found
         held = {frozenset(pair) for group in found for pair in itertools.combinations(group, 2)}
-        alike = {frozenset(pair) for pair in itertools.combinations(means.index, 2) if p.loc[pair] >= 0.05}
+        values = p.to_dict()
+        alike = {frozenset((i, j)) for i, j in itertools.combinations(means.index, 2) if values[i][j] >= 0.05}
         assert {frozenset(pair) for pair in cliques.unjoined(means, p, 0.05)} == alike - held
 
 
@@ -187,29 +189,36 @@ def bare(selected: pd.DataFrame) -> SimpleNamespace:
     )
 
 
-def test_draw_writes_what_there_are_data_for_and_the_same_bytes_again(tmp_path):
-    first = drawing.draw(tmp_path / "a", bare(scores()))
-    again = drawing.draw(tmp_path / "b", bare(scores().sample(frac=1, random_state=0).sort_values(["algorithm", "dataset"], kind="stable")))
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """(folder, the figures of scores() drawn in it)."""
+    folder = tmp_path_factory.mktemp("drawn")
+    return folder, drawing.draw(folder, bare(scores()))
+
+
+def test_draw_writes_what_there_are_data_for_and_the_same_bytes_again(drawn, tmp_path):
+    folder, first = drawn
+    again = drawing.draw(tmp_path, bare(scores().sample(frac=1, random_state=0).sort_values(["algorithm", "dataset"], kind="stable")))
     assert [figure.name for figure in first] == ["critical_difference", "p_values", "runs"]
     for one, other in zip(first, again, strict=True):
         assert one.svg == other.svg and one.caption == other.caption
         assert [path.read_bytes() for path in one.files] == [path.read_bytes() for path in other.files]
         assert one.files[0].read_bytes().startswith(b"%PDF") and one.files[1].read_bytes().startswith(b"\x89PNG")
         assert b"CreationDate" not in one.files[0].read_bytes()
-    assert sorted(path.name for path in (tmp_path / "a" / "figures").iterdir()) == sorted(
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == sorted(
         ["critical_difference.tex", *(f"{figure.name}.{kind}" for figure in first for kind in ("pdf", "png", "svg"))]
     )
     alone = bare(scores())
     alone.p = alone.mean_ranks = None
-    drawing.draw(tmp_path / "a", alone)
-    assert sorted(path.name for path in (tmp_path / "a" / "figures").iterdir()) == ["runs.pdf", "runs.png", "runs.svg"]
+    drawing.draw(tmp_path, alone)
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["runs.pdf", "runs.png", "runs.svg"]
 
 
-def test_svg_can_stand_in_a_page(tmp_path):
-    drawn = drawing.draw(tmp_path, bare(scores()))
-    ids = [name for figure in drawn for name in re.findall(r'\bid="([^"]*)"', figure.svg)]
+def test_svg_can_stand_in_a_page(drawn):
+    _, figures = drawn
+    ids = [name for figure in figures for name in re.findall(r'\bid="([^"]*)"', figure.svg)]
     assert len(ids) == len(set(ids))
-    for figure in drawn:
+    for figure in figures:
         assert figure.svg.startswith("<svg ") and figure.svg.endswith("</svg>")
         used = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', figure.svg)
         assert {a or b for a, b in used} <= set(ids)

@@ -1,5 +1,7 @@
 """What a report claims: one family of comparisons, tests by name, p as fine as its draws, intervals with their coverage."""
 
+import contextlib
+import io
 import json
 import re
 
@@ -9,7 +11,10 @@ import pytest
 from scipy import stats
 
 from jaxbed.stats import main
+from jaxbed.stats.analysis import analyse
 from jaxbed.stats.figures import drawing
+from jaxbed.stats.options import Options
+from jaxbed.stats.reading import records
 from jaxbed.stats.sensitivity import bootstrap
 
 
@@ -24,17 +29,32 @@ def write(path, matrix: np.ndarray, names: list[str], runs: int = 3, noise: floa
     return str(path)
 
 
-@pytest.fixture(autouse=True)
-def without_figures(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def without_figures():
     """They take longer than the rest of a report, and test_stats_figures looks at them."""
-    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "draw", lambda folder, analysis: [])
+        yield
 
 
-def report(tmp_path, capsys, *call: str) -> tuple[dict, str, str]:
+def report(folder, *call: str) -> tuple[dict, str, str]:
     """stats.json, the printed text in one line, and the page of one call."""
-    assert main.main([*call, "--out", str(tmp_path / "out")]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    return json.loads((tmp_path / "out" / "stats.json").read_text()), text, (tmp_path / "out" / "report.html").read_text()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main.main([*call, "--out", str(folder / "out")]) == 0
+    text = " ".join(printed.getvalue().split())
+    return json.loads((folder / "out" / "stats.json").read_text()), text, (folder / "out" / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory) -> str:
+    """Scores of four algorithms that differ, ERM among them."""
+    return write(tmp_path_factory.mktemp("four") / "scores.csv", apart(4, 12, 3.0), ["ERM", "b", "c", "d"])
+
+
+@pytest.fixture(scope="module")
+def against_erm(four, tmp_path_factory) -> tuple[dict, str, str]:
+    """What `report` gives of the comparisons with ERM."""
+    return report(tmp_path_factory.mktemp("against"), four, "--baseline", "ERM")
 
 
 def apart(algorithms: int, datasets: int, gap: float, seed: int = 0) -> np.ndarray:
@@ -42,10 +62,10 @@ def apart(algorithms: int, datasets: int, gap: float, seed: int = 0) -> np.ndarr
     return 50 + gap * np.arange(algorithms)[:, None] + 5 * np.arange(datasets) + rng.normal(size=(algorithms, datasets))
 
 
-def test_specifications_that_cannot_reject_are_not_counted(tmp_path, capsys):
+def test_specifications_that_cannot_reject_are_not_counted(tmp_path):
     """Wilcoxon with Holm over 28 pairs of 8 algorithms needs 11 data sets."""
     path = write(tmp_path / "scores.csv", apart(8, 10, 2.0), [f"a{place}" for place in range(8)])
-    results, text, page = report(tmp_path, capsys, path, "--permutations", "2000")
+    results, text, page = report(tmp_path, path, "--permutations", "2000")
     found = results["multiverse"]
     assert found["left_out"] == [{"test": "Wilcoxon + Holm", "datasets": 10, "smallest_p": 28 / 2**9, "specifications": 1}]
     assert "Wilcoxon + Holm" not in found["varied"]["test"] and {row["specifications"] for row in found["pairs"]} == {4}
@@ -55,9 +75,9 @@ def test_specifications_that_cannot_reject_are_not_counted(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("question", ["new-datasets", "these-datasets"])
-def test_draws_are_not_resolved_beyond_one(tmp_path, capsys, question):
+def test_draws_are_not_resolved_beyond_one(tmp_path, question):
     path = write(tmp_path / "scores.csv", apart(8, 12, 9.0), [f"a{place}" for place in range(8)], runs=15)
-    _, text, page = report(tmp_path, capsys, path, "--question", question, "--permutations", "2000")
+    _, text, page = report(tmp_path, path, "--question", question, "--permutations", "2000")
     out = tmp_path / "out"
     assert "p ≤0.0005" in text or question == "these-datasets"
     assert "≤" in text and "≤" in page and "$\\leq$" in (out / "tables" / "pairs.tex").read_text()
@@ -70,14 +90,13 @@ def test_draws_are_not_resolved_beyond_one(tmp_path, capsys, question):
         assert "all 2000 resamples of the runs" in text
 
 
-def test_one_family_all_pairs_without_a_baseline_and_comparisons_with_it_where_asked(tmp_path, capsys):
-    path = write(tmp_path / "scores.csv", apart(4, 12, 3.0), ["ERM", "b", "c", "d"])
-    results, text, _ = report(tmp_path, capsys, path)
+def test_one_family_all_pairs_without_a_baseline_and_comparisons_with_it_where_asked(four, against_erm, tmp_path):
+    results, text, _ = report(tmp_path, four)
     assert results["baseline"] is None and results["claims"]["family"] == "pairs" and "than ERM (3 comparisons" not in text
     assert "Of all 6 pairs, adjusted for all" in text
     procedure = "Procedure: first the exact Friedman test; if it finds a difference, 6 pairs (permutation test, single step)."
     assert procedure in text
-    results, text, page = report(tmp_path, capsys, path, "--baseline", "ERM")
+    results, text, page = against_erm
     assert results["claims"]["family"] == "baseline_comparisons" and "Of all 6 pairs" not in text
     assert "the 3 comparisons with the baseline (permutation test, single step). Nothing else is claimed" in text
     shares = {row["algorithm_i"]: row["significant"] for row in results["stability"]["baseline_comparisons"]}
@@ -89,27 +108,26 @@ def test_one_family_all_pairs_without_a_baseline_and_comparisons_with_it_where_a
     assert "z test against the baseline with Holm&#x27;s adjustment</span></caption>" in page  # its table
 
 
-def test_a_comparison_without_a_difference_in_the_overall_test_is_no_claim(tmp_path, capsys):
+def test_a_comparison_without_a_difference_in_the_overall_test_is_no_claim(tmp_path):
     matrix = 50 + np.random.default_rng(81).normal(size=(4, 8))
     path = write(tmp_path / "scores.csv", matrix, list("abcd"), runs=2, noise=0)
-    results, text, _ = report(tmp_path, capsys, path, "--baseline", "a")
+    results, text, _ = report(tmp_path, path, "--baseline", "a")
     assert min(row["p_permutation"] for row in results["baseline_comparisons"]) < 0.05 < results["friedman"]["p"]
     assert results["claims"]["found"] == [] and "No algorithm differs from a (3 comparisons" in text
     assert "Comparisons with p below alpha do not count" in text
 
 
-def test_claims_on_these_datasets_need_a_dataset_that_differs(tmp_path, capsys):
+def test_claims_on_these_datasets_need_a_dataset_that_differs(tmp_path):
     rng = np.random.default_rng(0)
     for seed in range(3):
         path = write(tmp_path / "scores.csv", 50 + np.zeros((3, 4)) + rng.normal(size=4), list("abc"), runs=5, noise=1.0 + seed / 100)
-        results, _, _ = report(tmp_path, capsys, path, "--question", "these-datasets", "--permutations", "500")
-        claims = results["claims"]
+        claims = analyse(records.load([path]), Options(question="these-datasets", permutations=500)).results["claims"]
         assert claims["overall"]["differ"] or not claims["found"]
 
 
-def test_means_have_a_t_interval_beside_the_percentiles_and_the_page_says_what_those_cover(tmp_path, capsys):
+def test_means_have_a_t_interval_beside_the_percentiles_and_the_page_says_what_those_cover(tmp_path):
     path = write(tmp_path / "scores.csv", apart(3, 6, 3.0), list("abc"), noise=1.0)
-    results, _, page = report(tmp_path, capsys, path)
+    results, _, page = report(tmp_path, path)
     frame = pd.read_csv(path)
     for row in results["stability"]["runs_resampled"]:
         if row["quantity"] != "mean":
@@ -122,9 +140,8 @@ def test_means_have_a_t_interval_beside_the_percentiles_and_the_page_says_what_t
     assert "t interval from" in page and "75% with 3" in page and bootstrap.COVERAGE["IQM"][3] == 0.75
 
 
-def test_heads_are_words(tmp_path, capsys):
-    path = write(tmp_path / "scores.csv", apart(4, 8, 3.0), list("abcd"))
-    _, _, page = report(tmp_path, capsys, path, "--baseline", "a")
+def test_heads_are_words(against_erm):
+    _, _, page = against_erm
     heads = [re.sub("<wbr>", "", head) for head in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)]
     assert {"p, z test of mean ranks, Holm", "P(the first is better)", "pair"} <= set(heads)
     assert not [head for head in heads if re.search(r"\b(p (z|i|j|rope|holm|chi2|f moment)|bayes|i|j|a12)\b", head)]

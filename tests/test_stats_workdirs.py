@@ -82,6 +82,11 @@ def test_runs_trained_on_other_data_are_reported(tmp_path, capsys, other, words)
     assert "runs compared on test were trained on different data" in text and words.partition(" for ")[0] in text
     (text,) = warned(capsys, *paths[:2])
     assert words in text
+
+
+def test_runs_trained_on_the_same_data_are_not_reported(tmp_path, capsys):
+    other = FACTS | {"conflicting_percent": 5.0}
+    paths = [write(tmp_path / "one", "erm"), write(tmp_path / "two", "lff", other), write(tmp_path / "three", "lnl")]
     assert warned(capsys, *paths, "--exclude", "lff") == []
     assert warned(capsys, paths[0], paths[2]) == []
 

@@ -67,7 +67,7 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], me
     if not parallel.gather(saved["alive"]).all():
         raise ValueError(f"init_from = {source}: a seed had become non-finite there; take an earlier epoch")
     if members is not None:
-        saved = program.seeds.place(jax.tree.map(lambda x: x[members], saved), "seed")
+        saved = program.seeds.place(jax.tree.map(lambda x: x[members], parallel.gather(saved)), "seed")
     say(f"starting from epoch {epoch} of {workdir}" + (f"; newly initialised: {', '.join(fresh)}" if fresh else ""))
     params, stats = ({**getattr(run.state, kind), **saved[kind]} for kind in ("params", "stats"))
     return run.replace(state=run.state.replace(params=params, stats=stats))

@@ -65,7 +65,7 @@ class Effect(NamedTuple):
     value: Callable[[Comparisons], Sequence[float] | np.ndarray]  # [pairs], positive: i is better
 
 
-def holm(p: Sequence[float]) -> np.ndarray:
+def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
     """Holm's step-down adjustment of a whole family of p-values, in their order. Adjust only once."""
     values = np.asarray(p, dtype=float)
     order = np.argsort(values, kind="stable")
@@ -190,14 +190,9 @@ def pairs(matrix: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
 
     Raises what ranks.rank raises, and ValueError for fewer than two data sets or an unknown baseline.
     """
-    doubled = np.rint(2 * ranks.rank(matrix).to_numpy()).astype(int)
-    m = matrix.shape[1]
-    if m < 2:
-        raise ValueError("one data set is one block, and no pair can be tested over data sets; add data sets")
-    i, j = np.transpose(family(matrix.index, baseline))
-    values = matrix.to_numpy(dtype=float).round(ranks.DECIMALS)
-    compared = Comparisons(doubled, i, j, values[i] - values[j])
-    sums = doubled.sum(axis=1)
+    compared = _compared(matrix, baseline)
+    i, j, m = compared.i, compared.j, matrix.shape[1]
+    sums = compared.doubled_ranks.sum(axis=1)
     frame = pd.DataFrame({"algorithm_i": matrix.index[i], "algorithm_j": matrix.index[j]})
     frame["mean_rank_i"], frame["mean_rank_j"] = sums[i] / (2 * m), sums[j] / (2 * m)
     frame["rank_difference"] = compared.rank_sums() / (2 * m)
@@ -207,6 +202,24 @@ def pairs(matrix: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     frame["wins_i"], frame["ties"], frame["wins_j"] = ((np.sign(compared.differences) == sign).sum(axis=1) for sign in (1, 0, -1))
     frame = frame.assign(**{f"p_{test.name}": test.p(compared) for test in TESTS})
     return frame.assign(**{f"p_{test.name}_holm": holm(frame[f"p_{test.name}"]) for test in TESTS})
+
+
+def adjusted(matrix: pd.DataFrame, name: str) -> pd.DataFrame:
+    """p [n, n] of all pairs by the test of that name in TESTS, with Holm's adjustment, diagonal 1. Raises what `pairs` raises."""
+    compared = _compared(matrix, None)
+    (test,) = (test for test in TESTS if test.name == name)
+    p = np.ones((len(matrix), len(matrix)))
+    p[compared.i, compared.j] = p[compared.j, compared.i] = holm(test.p(compared))
+    return pd.DataFrame(p, index=matrix.index, columns=matrix.index)
+
+
+def _compared(matrix: pd.DataFrame, baseline: str | None) -> Comparisons:
+    doubled = np.rint(2 * ranks.rank(matrix).to_numpy()).astype(int)
+    if matrix.shape[1] < 2:
+        raise ValueError("one data set is one block, and no pair can be tested over data sets; add data sets")
+    i, j = np.transpose(family(matrix.index, baseline))
+    values = matrix.to_numpy(dtype=float).round(ranks.DECIMALS)
+    return Comparisons(doubled, i, j, values[i] - values[j])
 
 
 def family(names: pd.Index, baseline: str | None) -> list[tuple[int, int]]:
@@ -233,7 +246,7 @@ def control(matrix: pd.DataFrame, baseline: str) -> pd.DataFrame:
 
 def p_matrix(pairs: pd.DataFrame, algorithms: list[str], column: str = "p_holm") -> pd.DataFrame:
     """The p-values in a table of all pairs as [n, n], diagonal 1."""
-    p = pd.DataFrame(1.0, index=algorithms, columns=algorithms)
-    for i, j, value in pairs[["algorithm_i", "algorithm_j", column]].itertuples(index=False):
-        p.loc[i, j] = p.loc[j, i] = value
-    return p
+    names, p = pd.Index(algorithms), np.ones((len(algorithms), len(algorithms)))
+    i, j = (names.get_indexer(pairs[f"algorithm_{place}"]) for place in "ij")
+    p[i, j] = p[j, i] = pairs[column]
+    return pd.DataFrame(p, index=algorithms, columns=algorithms)

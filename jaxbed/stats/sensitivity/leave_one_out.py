@@ -10,6 +10,7 @@ which other algorithms are in the table).
 from collections.abc import Callable
 from itertools import chain, combinations
 
+import numpy as np
 import pandas as pd
 
 from jaxbed.stats.comparisons import ranks
@@ -68,14 +69,14 @@ def findings(algorithms_out: pd.DataFrame, datasets_out: pd.DataFrame) -> list[d
     warnings = []
     for (i, j), rows in algorithms_out.groupby(PAIR, sort=False):
         whole, rest = _split(rows)
-        names = rest.loc[rest["significant"] != whole, "without"].tolist()
+        names = [name for name, significant in rest.items() if significant != whole]
         if names:
             text = f"{i} - {j} is {_word(whole)} with all algorithms and {_word(not whole)} without {_any(names)}"
             warnings.append({"code": "POOL", "text": text, "algorithm_i": i, "algorithm_j": j, "without": names})
     for (i, j), rows in datasets_out.groupby(PAIR, sort=False):
         whole, rest = _split(rows)
-        if bootstrap.FRAGILE[0] <= rest["significant"].mean() <= bootstrap.FRAGILE[1]:
-            names = rest.loc[rest["significant"] != whole, "without"].tolist()
+        if rest and bootstrap.FRAGILE[0] <= sum(rest.values()) / len(rest) <= bootstrap.FRAGILE[1]:
+            names = [name for name, significant in rest.items() if significant != whole]
             text = f"{i} - {j} is {_word(whole)} with all data sets and {_word(not whole)} without {_any(names)}"
             warnings.append({"code": "FRAGILE", "text": text, "algorithm_i": i, "algorithm_j": j, "without": names})
     return warnings
@@ -93,15 +94,17 @@ def _without_each(matrix: pd.DataFrame, test: Test, alpha: float, axis: int) -> 
 def decisions(matrix: pd.DataFrame, test: Test, alpha: float) -> pd.DataFrame:
     """Every pair: algorithm_i, algorithm_j, rank_difference (i - j, negative = i better), p, significant."""
     p, means = test(matrix), ranks.mean_ranks(matrix)
-    rows = [(i, j, means[i] - means[j], p.loc[i, j]) for i, j in combinations(matrix.index, 2)]
-    table = pd.DataFrame(rows, columns=[*PAIR, "rank_difference", "p"])
-    return table.assign(significant=table["p"] < alpha)
+    i, j = np.triu_indices(len(matrix), 1)
+    difference = means.to_numpy()[i] - means.to_numpy()[j]
+    values = p.loc[matrix.index, matrix.index].to_numpy()[i, j]
+    names = dict(zip(PAIR, (matrix.index[i], matrix.index[j]), strict=True))
+    return pd.DataFrame({**names, "rank_difference": difference, "p": values, "significant": values < alpha})
 
 
-def _split(rows: pd.DataFrame) -> tuple[bool, pd.DataFrame]:
-    """The decision on the whole matrix, and the rows of those with one part left out."""
-    whole = rows["without"] == ""
-    return bool(rows.loc[whole, "significant"].iloc[0]), rows[~whole]
+def _split(rows: pd.DataFrame) -> tuple[bool, dict[str, bool]]:
+    """Whether a pair is significant in the whole matrix, and {what is left out: whether it then is}."""
+    decisions = dict(zip(rows["without"], rows["significant"].tolist(), strict=True))
+    return decisions.pop(""), decisions
 
 
 def _any(names: list[str]) -> str:

@@ -115,10 +115,10 @@ def tests(options: Options, n: int, families: Mapping[str, str]) -> dict[str, Ca
     functions = {"permutation": lambda matrix: permutation.test(matrix, families=families or None, draws=DRAWS, seed=options.seed).pairs}
     if families:
         return functions
-    functions["Wilcoxon + Holm"] = partial(_pairwise, column="p_wilcoxon_holm")
+    functions["Wilcoxon + Holm"] = partial(pairwise.adjusted, name="wilcoxon")
     if n > 2:
         functions["Nemenyi"] = ranks.nemenyi
-        functions |= {f"{name} + Holm": partial(_pairwise, column=f"p_{name.lower()}_holm") for name in ("z", "Conover")}
+        functions |= {f"{name} + Holm": partial(pairwise.adjusted, name=name.lower()) for name in ("z", "Conover")}
         if options.baseline is not None:
             functions["z against the baseline + Holm"] = partial(pairwise.control, baseline=options.baseline)
     return functions
@@ -137,10 +137,6 @@ def _smallest_p(matrix: pd.DataFrame, families: Mapping[str, str]) -> dict[str, 
         "Conover + Holm": 0.0,
         "z against the baseline + Holm": (n - 1) * z,
     }
-
-
-def _pairwise(matrix: pd.DataFrame, column: str) -> pd.DataFrame:
-    return pairwise.p_matrix(pairwise.pairs(matrix), list(matrix.index), column)
 
 
 def _selections(frame: pd.DataFrame, selected: pd.DataFrame, options: Options, last: pd.DataFrame | None) -> dict:
