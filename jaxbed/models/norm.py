@@ -25,6 +25,11 @@ def together(stats: PyTree, groups: int) -> PyTree:
     return jax.tree.map(lambda x: x.mean(0), stats) if groups > 1 else stats
 
 
+def _joined(moment: jax.Array, axes: int) -> jax.Array:
+    """[C] or [groups, C] with at most so many axes."""
+    return moment.mean(0) if moment.ndim > axes else moment
+
+
 class BatchNorm(nn.Module):
     """Normalises over all axes but the last. Moments in float32 in one pass, output in the input's type.
 
@@ -69,10 +74,11 @@ class BatchNorm(nn.Module):
                 count = x.size // features // self.groups
                 unbiased = var * (count / max(count - 1, 1))
                 for running, moment in ((running_mean, mean), (running_var, unbiased)):
-                    moments = moment.reshape(-1, features)
-                    running.value = MOMENTUM * running.value + (1 - MOMENTUM) * (moments if running.value.ndim > 1 else moments.mean(0))
+                    if self.groups > 1:
+                        moment = moment.reshape(-1, features)
+                    running.value = MOMENTUM * running.value + (1 - MOMENTUM) * _joined(moment, running.value.ndim)
         else:
-            mean, var = (running.value.reshape(-1, features).mean(0) for running in (running_mean, running_var))
+            mean, var = (_joined(running.value, 1) for running in (running_mean, running_var))
         # As slope and offset, and not as (x - mean) · slope + bias: its gradient takes two sums over the map, not three
         slope = jax.lax.rsqrt(var + self.epsilon) * scale
         offset = bias - mean * slope

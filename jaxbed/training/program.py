@@ -198,6 +198,7 @@ class Steps(NamedTuple):
 
 def steps_of_seed(info: Info, method: Method, source: Source, images: Images | None, sharing: Sharing | None = None) -> Steps:
     """How one seed starts, and how it goes on for K batches; sharing: on devices that share them."""
+    step = jax.jit((sharing.method if sharing else method).step, inline=True)  # traced once for both that call it
 
     def load(arrays: dict, columns: dict, rows: jax.Array, streamed: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
         index = rows % info.train_size
@@ -214,25 +215,29 @@ def steps_of_seed(info: Info, method: Method, source: Source, images: Images | N
     def init(arrays: dict, rows: jax.Array, seed: jax.Array, columns: dict) -> State:
         return method.init(rng.key(seed, rng.INIT), first(arrays, rows, seed, columns))
 
+    def enter(state: State, arrays: dict, rows: jax.Array, seed: jax.Array, columns: dict) -> State:
+        if not sharing:
+            return state
+        make = sharing.method.init
+        return sharing.enter(state, lambda: make(rng.key(seed, rng.INIT), first(arrays, rows, seed, columns)))
+
     def metrics(state: State, arrays: dict, rows: jax.Array, seed: jax.Array, columns: dict) -> dict[str, jax.Array]:
-        return method.step(state, first(arrays, rows, seed, columns), rng.key(seed, rng.STEP))[1]
+        state = enter(state, arrays, rows, seed, columns)
+        return step(state, first(arrays, rows, seed, columns), rng.key(seed, rng.STEP))[1]
 
     def advance(run: Run, arrays: dict, rows: jax.Array, streamed: jax.Array | None, seed: jax.Array, columns: dict) -> Run:
-        step, before = method.step, run.state
-        if sharing:
-            step, init = sharing.method.step, sharing.method.init
-            before = sharing.enter(run.state, lambda: init(rng.key(seed, rng.INIT), first(arrays, rows[0], seed, columns)))
+        before = (enter(run.state, arrays, rows[0], seed, columns), run.sums)
 
         def one(carry: tuple, fed: tuple) -> tuple[tuple, None]:
             state, sums = carry
             batch = load(arrays, columns, fed[0], fed[1], rng.key(seed, rng.LOAD, state.step))
-            state, metrics = step(state, batch, rng.key(seed, rng.STEP, state.step))
-            return (state, {name: sums[name] + value for name, value in metrics.items()}), None
+            state, measured = step(state, batch, rng.key(seed, rng.STEP, state.step))
+            return (state, {name: sums[name] + value for name, value in measured.items()}), None
 
         if rows.shape[0] == 1:  # a loop of one would still be a loop to the compiler
-            state, sums = one((before, run.sums), (rows[0], None if streamed is None else streamed[0]))[0]
+            state, sums = one(before, (rows[0], None if streamed is None else streamed[0]))[0]
         else:
-            state, sums = jax.lax.scan(one, (before, run.sums), (rows, streamed))[0]
+            state, sums = jax.lax.scan(one, before, (rows, streamed))[0]
         if sharing:
             state = sharing.leave(state, run.state)
         # once a call: in every step it would be a hundred small kernels. What is not finite once, stays so
@@ -276,8 +281,7 @@ def assemble(
     rows = seeds.like(jax.ShapeDtypeStruct((seeds.size, cfg.batch_size), np.int32), "seed", "data")
     given = (rows, seeds.like(seeds.numbers, "seed"), {name: seeds.like(column, "seed") for name, column in columns.items()})
     state = init.abstract(arrays, *given)
-    of_one, rest = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (state, given))
-    metrics = functools.cache(lambda: list(jax.eval_shape(steps.metrics, of_one, arrays, *rest)))
+    metrics = functools.cache(lambda: list(seeds.over(steps.metrics, shared=(1,)).abstract(state, arrays, *given)))
     if trains:
         metrics()
     seeds.check_memory(state, f"parameters and optimizer of {seeds.size} networks")
