@@ -56,8 +56,8 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
         log = Log(workdir)
         log.header(cfg, points)
         log.data(points)
-        columns = plan.example_columns(cfg, points[0].source)
-        status = staged.run(cfg, planned, log) or evaluate.evaluate(last, points, workdir, log, columns=columns)
+        signal, program = staged.run(cfg, planned, log)
+        status = signal or evaluate.evaluate(last, points, workdir, log, program=program)
     if status:
         log.say(f"stopped by signal {status}; run the same command again to resume")
         return 128 + status

@@ -10,4 +10,5 @@ EXTRAS=dev,docs
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir "$site"  # seconds; its theme advertises a successor
+unset PYTHONDONTWRITEBYTECODE  # a hundred processes import the same modules
 .venv/bin/python -m pytest -n 2 --dist loadfile "$@"  # a file's tests share what is compiled for them

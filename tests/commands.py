@@ -20,9 +20,14 @@ def flags() -> str:
 
 
 def options(folder: pathlib.Path, *arguments: object, **environment: str) -> dict:
-    kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
-    kept |= {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "xla"), "PYTHONPATH": str(ROOT)}
-    kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2", "COLUMNS": "200"}
+    kept = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    kept |= {
+        "XLA_FLAGS": flags(),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "xla"),
+        "PYTHONPATH": str(ROOT),
+    }
+    kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "COLUMNS": "200"}
     return {
         "args": [sys.executable, *map(str, arguments)],
         "cwd": folder,

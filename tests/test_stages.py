@@ -57,7 +57,7 @@ def one_compilation():
 def run(cfg, workdir):
     """All stages of a run, as `main.run` calls them."""
     config.claim(cfg, workdir)
-    return staged.run(cfg, plan.jobs(cfg, workdir), Log(workdir))
+    return staged.run(cfg, plan.jobs(cfg, workdir), Log(workdir)).signal
 
 
 def first(cfg, workdir):
@@ -66,7 +66,7 @@ def first(cfg, workdir):
     with pytest.MonkeyPatch.context() as patch:
         real = train.train
         patch.setattr(train, "train", lambda own, *rest: 0 if own == cfg else real(own, *rest))
-        return staged.run(cfg, plan.jobs(cfg, workdir), Log(workdir))
+        return staged.run(cfg, plan.jobs(cfg, workdir), Log(workdir)).signal
 
 
 def trained(cfg, workdir):

@@ -67,16 +67,20 @@ def evaluate(
     log: Log,
     watch: bool = False,
     columns: dict[str, np.ndarray] | None = None,
+    program: Program | None = None,
 ) -> int:
     """Answers all sets for every epoch's checkpoint that has no (current) answers yet.
 
-    watch waits for further epochs until the last one is done. columns {name: [N, ...]} are like those that batches carry of each image.
+    watch waits for further epochs until the last one is done. columns {name: [N, ...]} are like those that batches carry of each image;
+    neither is needed where the program is given with which all was trained.
     Returns 0, or the number of the signal that ended it early.
     Raises ValueError for a damaged checkpoint, and where no epoch has been trained or, while it watches, nobody trains the others.
     """
-    members = cfg.seeds * len(points)
-    of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in (columns or {}).items()}
-    program, done = train.prepare(cfg, points, workdir, of_members, trains=False), set[tuple[int, str]]()
+    if program is None:
+        members = cfg.seeds * len(points)
+        of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in (columns or {}).items()}
+        program = train.prepare(cfg, points, workdir, of_members, trains=False)
+    done = set[tuple[int, str]]()
     _, epochs = train.stores(workdir, program.seeds.size, log)
     evaluations = prepare(cfg, points, program, pathlib.Path(workdir), set(epochs.numbers()))
     together = EPOCHS if any(one_pool.streamed for evaluation in evaluations for one_pool in evaluation.pools) else 1

@@ -68,6 +68,10 @@ class Program:
         """The training set on every device."""
         return self.seeds.place(self.training_set)
 
+    def release(self) -> None:
+        """Takes the training set off the devices, until it is asked for again."""
+        self.__dict__.pop("arrays", None)
+
     @functools.cached_property
     def abstract(self) -> Run:
         """Shapes and placement of a Run."""

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,26 +18,32 @@ from jaxbed.training import lock, plan, train
 from jaxbed.training.log import Log
 from jaxbed.training.members import seeds_of_point
 from jaxbed.training.plan import Job
-from jaxbed.training.program import assemble
+from jaxbed.training.program import Program, assemble
 from jaxbed.training.train import Given
 
 PyTree = Any
 
 
-def run(cfg: Train, planned: list[Job], log: Log) -> int:
-    """Trains all stages of a run, but for those that are done. Returns 0, or the number of the signal that ended it early.
+class Trained(NamedTuple):
+    signal: int  # that ended a run early, or 0
+    program: Program | None = None  # of its last stage, if that was reached
+
+
+def run(cfg: Train, planned: list[Job], log: Log) -> Trained:
+    """Trains all stages of a run, but for those that are done.
 
     Raises ValueError, before any stage is trained, for a later one that cannot be.
     """
     for number, job in enumerate(planned[:-1]):
         with lock.held(job.folder):  # a run like any other, which `jaxbed eval --watch` may follow
             processes.first(functools.partial(config.claim, job.cfg, job.folder))
-            if not processes.first(functools.partial(_is_done, job)) and (status := _train_stage(cfg, planned, number, log)):
-                return status
+            if not processes.first(functools.partial(_is_done, job)) and (signal := _train_stage(cfg, planned, number, log)):
+                return Trained(signal)
     last = planned[-1]
     given = _given(cfg, planned, len(planned) - 1, log)
     _count(given.columns, last, log)
-    return train.train(last.cfg, last.points, last.folder, log, given)
+    program = train.prepare(last.cfg, last.points, last.folder, given.columns)
+    return Trained(train.train(last.cfg, last.points, last.folder, log, given, program), program)
 
 
 def _is_done(job: Job) -> bool:
@@ -52,11 +58,12 @@ def _train_stage(cfg: Train, planned: list[Job], number: int, log: Log) -> int:
     own_log = Log(job.folder)
     own_log.header(job.cfg, job.points)
     given = _given(cfg, planned, number, log)
-    status = train.train(job.cfg, job.points, job.folder, own_log, given)
-    if not status and job.stage.outputs:
-        arrays = outputs(job, given, log)
+    program = train.prepare(job.cfg, job.points, job.folder, given.columns)
+    signal = train.train(job.cfg, job.points, job.folder, own_log, given, program)
+    if not signal and job.stage.outputs:
+        arrays = outputs(job, program, log)
         processes.first(lambda: files.write_arrays(plan.outputs_file(job.folder), arrays, compressed=False))
-    return status
+    return signal
 
 
 def _rehearse(cfg: Train, job: Job, number: int) -> None:
@@ -73,22 +80,21 @@ def _given(cfg: Train, planned: list[Job], number: int, log: Log) -> Given:
     return Given(plan.columns(cfg, planned, number, log.say), folder, plan.members(cfg) if folder and last else None)
 
 
-def outputs(job: Job, given: Given, log: Log) -> dict[str, np.ndarray]:
+def outputs(job: Job, program: Program, log: Log) -> dict[str, np.ndarray]:
     """{name: [members, networks, N, ...]}: what the trained networks of a stage give for every training image.
 
     Members are the seeds of the run, for one grid point after another.
     """
     assert job.stage.outputs
-    whole = train.prepare(job.cfg, job.points, job.folder, given.columns, trains=False)
-    weights = train.stores(job.folder, whole.seeds.size, log)[1].load(job.cfg.epochs, whole.saved)
+    weights = train.stores(job.folder, program.seeds.size, log)[1].load(job.cfg.epochs, program.saved)
     if not parallel.gather(weights["alive"]).all():
         cure = f"lower optim.lr (now {job.cfg.optim.lr}), delete {job.folder} and start again"
         raise ValueError(f"{job.cfg.name}: a network became non-finite: {cure}")
-    parts, seeds = [], seeds_of_point(job.cfg, whole.seeds)
+    parts, seeds = [], seeds_of_point(job.cfg, program.seeds)
     for i, point in enumerate(job.points):
         of_point = slice(i * job.cfg.seeds, (i + 1) * job.cfg.seeds)
         placed = seeds.place(jax.tree.map(lambda x, s=of_point: x[s], weights), "seed")
-        parts.append(_outputs(seeds, point.source, whole.method, job.stage.outputs, placed, job.cfg.eval.batch_size))
+        parts.append(_outputs(seeds, point.source, program.method, job.stage.outputs, placed, job.cfg.eval.batch_size))
     return jax.tree.map(lambda *each: np.concatenate(each).reshape(-1, job.stage.networks, *each[0].shape[1:]), *parts)
 
 

@@ -40,12 +40,15 @@ class Given(NamedTuple):
 NOTHING = Given()
 
 
-def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log: Log, given: Given = NOTHING) -> int:
+def train(
+    cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log: Log, given: Given = NOTHING, program: Program | None = None
+) -> int:
     """Trains all grid points up to cfg.epochs; of a run of 0 epochs, saves the start as epoch 0.
 
+    program: from `prepare`, where the caller needs it too.
     Returns 0, or the number of the signal that ended it early, with everything saved.
     """
-    program = prepare(cfg, points, workdir, given.columns)
+    program = program or prepare(cfg, points, workdir, given.columns)
     program.seeds.check_batch(cfg.batch_size)
     if processes.count() > 1:
         log.say(program.seeds.described())
@@ -94,6 +97,7 @@ def train(cfg: config.Train, points: list[GridPoint], workdir: pathlib.Path, log
         resume.wait()
         epochs.wait()
         stop = interrupt.signal  # also one that came during the last epoch's end
+    program.release()
     if not alive.any():
         raise ValueError(f"every seed of {cfg.name} became non-finite by step {step}: lower optim.lr (now {cfg.optim.lr})")
     return stop

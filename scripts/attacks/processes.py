@@ -132,8 +132,9 @@ def server(folder: pathlib.Path, prefix: tuple[str, ...] = ()) -> Iterator[Serve
 
 def environment(folder: pathlib.Path) -> dict[str, str]:
     """Of all processes: the CPU, one cache of compiled programs, an own folder for temporary files."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "PYTHONSAFEPATH")}
-    kept |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "PYTHONSAFEPATH")}
+    flags = (word for word in os.environ.get("XLA_FLAGS", "--xla_backend_optimization_level=0").split() if "device_count" not in word)
+    kept |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(flags), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     kept |= {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"), "TMPDIR": str(folder / "temporary"), "COLUMNS": "200"}
     kept |= {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}  # threads do not survive a fork
     kept |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "scripts")])}
