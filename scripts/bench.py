@@ -164,9 +164,13 @@ def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dic
     results, case = [], cases.scaling(arguments.small)
     single, loss = Arm(*cases.training("1 device", case, "erm")), case.first_loss("erm")
     for n in counts(arguments):
-        axes = {"data": {"case": cases.on_devices(case, n, grouped=False), "data": n}, "seed": {"case": case, "seeds": n, "rows": n}}
-        if not arguments.small:  # whose network has no BatchNorm
-            axes["groups"] = {"case": cases.on_devices(case, n, grouped=True), "data": n}
+        axes = {
+            "groups": {"case": cases.on_devices(case, n, grouped=True), "data": n},
+            "data": {"case": cases.on_devices(case, n, grouped=False), "data": n},
+            "seed": {"case": case, "seeds": n, "rows": n},
+        }
+        if arguments.small:  # whose network has no BatchNorm
+            del axes["groups"]
         for name, options in axes.items():
             arm = Arm(*cases.training(f"{n} devices", method="erm", **options))
             results.append(pair(f"{n} devices, {name} axis", [single, arm], rules, plausible(loss, loss), relative=n))

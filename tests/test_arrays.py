@@ -108,8 +108,8 @@ def test_short_steps_share_a_call_and_long_ones_do_not(monkeypatch):
     assert program.steps_per_call(cfg, large) == 1  # CPU
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert program.steps_per_call(cfg, large) == 256
-    assert program.steps_per_call(dataclasses.replace(cfg, batch_size=256), wide) == 5
-    assert program.steps_per_call(dataclasses.replace(cfg, batch_size=1024), wide, devices=4) == 5
+    assert program.steps_per_call(dataclasses.replace(cfg, batch_size=256), wide) == 10
+    assert program.steps_per_call(dataclasses.replace(cfg, batch_size=1024), wide, devices=4) == 10
     assert program.steps_per_call(config("erm", 1, 1, mesh=parallel.Mesh(steps_per_call=7)), wide) == 7
 
 

@@ -22,7 +22,7 @@ from jaxbed.training.members import hparams as hparams_of_points
 from jaxbed.training.sharing import Sharing
 
 PyTree = Any
-PIXELS_PER_CALL = 2**26  # of one seed on one device: 256 steps at 28 px and batch 256, 5 at 224 px
+PIXELS_PER_CALL = 2**27  # of one seed on one device: 256 steps at 28 px and batch 256, 10 at 224 px
 
 
 class Run(flax.struct.PyTreeNode):
