@@ -25,6 +25,14 @@ jax.config.update("jax_compilation_cache_dir", str(ROOT / ".pytest_cache" / "xla
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def what_lives_on_is_not_collected_again():
+    """Cached programs are millions of objects: to go through them for every few new ones took a tenth of the suite's time."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> pathlib.Path:
     """Real data kept beside the checkout; tests that need it are skipped where it is absent."""
