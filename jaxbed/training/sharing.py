@@ -2,7 +2,7 @@
 
 Optimizers see all parameters as one vector, so that gradients are summed in one piece and not in a hundred; BatchNorms over parts of the
 batch keep running statistics for each. Neither is ever saved: a state is changed where a call of several steps begins, and changed back
-where it ends. On one device both would only cost time.
+where it ends. On one device vectors would only slow small networks down.
 """
 
 from collections.abc import Callable
