@@ -60,7 +60,8 @@ def test_devices_wait_once_for_each_other_however_many_they_are(devices):
 def test_the_model_counts_what_is_compiled(layout, net):
     counted, expected = collectives.counted(layout, 8, net), collectives.expected(layout, net, 4)
     assert counted.bytes == expected.bytes
-    assert abs(counted.count - expected.count) <= 1  # the compiler may leave one sum of a gradient by itself
+    alone = layout == "whole" and net.depth == 50  # the compiler leaves one sum of gradients by itself there
+    assert counted.count == expected.count + alone
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def world(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "numbers"),
-    [("kills", [1]), ("damage", DAMAGE), ("commands", range(56)), ("hostile", HOSTILE)],
+    [("kills", range(2)), ("damage", DAMAGE), ("commands", range(56)), ("hostile", HOSTILE)],
 )
 def test_a_little_is_survived(world, kind, numbers):
     assert_survived(torture.tried(world, kind, numbers, SEED))

@@ -277,7 +277,7 @@ def assemble(
     info, method = make_method(cfg, source)
     sets = gather(cfg, method, points)
     sharing = None
-    if seeds.columns > 1:
+    if trains and seeds.columns > 1:
         sharing = Sharing(make_method(dataclasses.replace(cfg, optim=cfg.optim.on_vector()), source)[1], norm_groups(cfg.net))
     steps = steps_of_seed(info, method, source, sets.images, sharing)
     init = seeds.over(steps.init, shared=(0,), once=True)
