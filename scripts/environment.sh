@@ -21,6 +21,6 @@ fi
 wanted="$(cksum pyproject.toml) ${EXTRAS:-}"
 if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
   echo "installing jaxbed in .venv (about 1.2 GB, a minute or two)"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${EXTRAS:+[$EXTRAS]}"
+  .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".${EXTRAS:+[$EXTRAS]}"
   echo "$wanted" > .venv/installed
 fi

@@ -3,6 +3,7 @@
 set -euo pipefail
 EXTRAS=dev,docs
 . "$(dirname "$0")/environment.sh"
+unset PYTHONDONTWRITEBYTECODE  # a hundred processes import the same modules, which pip left to the first of them to compile
 
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
@@ -10,5 +11,4 @@ EXTRAS=dev,docs
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir "$site"  # seconds; its theme advertises a successor
-unset PYTHONDONTWRITEBYTECODE  # a hundred processes import the same modules
 .venv/bin/python -m pytest -n 2 --dist loadfile "$@"  # a file's tests share what is compiled for them
