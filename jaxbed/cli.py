@@ -1,4 +1,4 @@
-"""The command `jaxbed`: train, eval, sweep, launch, stats. Each imports only what it needs."""
+"""The command `jaxbed`: train, eval, sweep, launch, stats, correlate. Each imports only what it needs."""
 
 import argparse
 import dataclasses
@@ -15,6 +15,7 @@ USAGE = """usage: jaxbed COMMAND ...
   sweep --config=METHOD[:DATA] --grid FIELD=VALUE,VALUE ...                tune by validation, then train afresh (jaxbed sweep --help)
   launch --processes N -- python -m jaxbed.main ...                        several processes of one run on this machine
   stats WORKDIR... | SCORES.csv                                            compare algorithms (jaxbed stats --help)
+  correlate TABLE.csv...                                                   biases of models and how they generalise (... --help)
 """
 
 
@@ -36,6 +37,10 @@ def main() -> int:
         from jaxbed.stats import main as statistics
 
         return statistics.main(rest)
+    if command == "correlate":
+        from jaxbed.stats.correlations import main as correlations
+
+        return correlations.main(rest)
     if command == "launch":
         from jaxbed.system import starter
 
@@ -44,7 +49,7 @@ def main() -> int:
         print(USAGE)
         return 0
     if command:
-        ending.tell("jaxbed", f"{command!r} is not a command; there are train, eval, sweep, launch and stats, see jaxbed --help")
+        ending.tell("jaxbed", f"{command!r} is not a command; there are train, eval, sweep, launch, stats and correlate, see jaxbed --help")
     else:
         print(USAGE, file=sys.stderr)
     return 2
