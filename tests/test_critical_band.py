@@ -47,6 +47,16 @@ BASELINE = (
 )
 
 
+def within(noise, band):
+    return np.asarray(critical_band.within(critical_band.band(*noise.shape[-2:], band), noise))
+
+
+def shown(image, noise, sigma, band):
+    side = image.shape[1:3]
+    pair = (critical_band.band(*side, number) for number in (band, critical_band.bands(min(side)) - 1))
+    return np.asarray(critical_band.stimulus(image, noise, sigma, *pair))
+
+
 def steps(text):
     return tuple(int(digit) for digit in text)
 
@@ -114,38 +124,45 @@ def test_levels_and_centres():
     assert critical_band.centre_cycles(64, critical_band.bands(64) - 1) == 32  # the most that 64 px can show
     with pytest.raises(ValueError, match="images of 4 px have no bands"):
         critical_band.bands(4)
-    with pytest.raises(ValueError, match="have bands 0 to 6"):
-        critical_band.band_of(np.zeros((224, 224)), 7)
+    with pytest.raises(ValueError, match="224 x 300 px have bands 0 to 6"):
+        critical_band.band(224, 300, 7)
 
 
 def test_the_pyramid_by_hand():
     impulse = np.zeros((8, 8), np.float32)
     impulse[3, 3] = 1
-    finest = np.asarray(critical_band.band_of(impulse, critical_band.bands(8) - 1))
+    finest = within(impulse, critical_band.bands(8) - 1)
     np.testing.assert_allclose(finest[3], [-1 / 64, -1 / 32, -0.0546875, 0.9375, -0.0546875, -1 / 32, -1 / 128, 0], atol=1e-6)
     blur = critical_band._blur(8, 1) * 128
     np.testing.assert_allclose(blur[[0, 4]], [[38, 56, 24, 8, 2, 0, 0, 0], [1, 4, 12, 28, 38, 28, 13, 4]], atol=1e-12)
 
 
-def test_bands_are_as_strong_as_the_highest_and_add_up():
+def test_the_bands_of_noise_add_up_to_it():
     noise = np.asarray(critical_band.draw(jax.random.key(0), 224, 224))
-    strength = [float(np.sqrt((np.asarray(critical_band.band_of(noise, band)) ** 2).mean())) for band in range(7)]
-    np.testing.assert_allclose(strength, strength[-1], rtol=1e-4)
-    assert strength[-1] == pytest.approx(0.942918, abs=0.01)
-    levels = sum(np.asarray(critical_band._level(noise, level)) for level in range(7))
-    np.testing.assert_allclose(levels, noise, atol=1e-5)
+    each = [within(noise, band) for band in range(7)]
+    np.testing.assert_allclose(sum(each), noise, atol=1e-5)
+
+
+def test_how_strong_the_bands_of_white_noise_are():
+    """The published root mean squares, as expectations over noise."""
+    expected = [0.007481, 0.008543, 0.016071, 0.030828, 0.062425, 0.146562, 0.942918]
+    for number, strength in enumerate(expected):
+        own, coarser = critical_band.band(224, 224, number).rows.astype(float)
+        variance = (own * own).sum() ** 2 - 2 * (own * coarser).sum() ** 2 + (coarser * coarser).sum() ** 2
+        assert math.sqrt(variance) / 224 == pytest.approx(strength, abs=1e-6)
 
 
 def test_a_stimulus_is_grey_faint_and_within_the_screen():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     noise = np.asarray(critical_band.draw(jax.random.key(1), 32, 32))[None].repeat(2, 0)
-    clean, noisy = (np.asarray(critical_band.stimulus(pixels / 255, noise, sigma, 3)) for sigma in (0, 0.5))
+    clean, noisy = (shown(pixels / 255, noise, sigma, 2) for sigma in (0, 0.5))
     grey = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in pixels]) / 255
     expected = 0.2 * (grey - grey.mean((1, 2), keepdims=True)) + 0.449
     np.testing.assert_allclose(clean, np.broadcast_to(expected[..., None], clean.shape), atol=1e-6)
-    raw = expected + 0.5 * np.asarray(critical_band.band_of(noise, 3))
+    inside, finest = (within(noise, band) for band in (2, 3))
+    raw = expected + 0.5 * inside * np.sqrt((finest[0] ** 2).mean() / (inside[0] ** 2).mean())
     np.testing.assert_allclose(noisy[..., 0], np.where(raw < 0, 0.1, np.where(raw > 1, 0.9, raw)), atol=1e-5)
     assert (raw < 0).any() and (raw > 1).any()
     np.testing.assert_array_equal(noisy[..., 0], noisy[..., 2])
-    two = np.stack([np.zeros((16, 16, 3)), np.ones((16, 16, 3))], 1).reshape(1, 16, 32, 3)
-    assert sorted(np.unique(np.asarray(critical_band.stimulus(two, noise[:1, :16], 0, 0))).round(6)) == [0.349, 0.549]
+    halves = np.stack([np.zeros((16, 16, 3)), np.ones((16, 16, 3))], 1).reshape(1, 16, 32, 3)
+    assert sorted(np.unique(shown(halves, noise[:1, :16], 0, 0)).round(6)) == [0.349, 0.549]

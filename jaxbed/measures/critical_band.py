@@ -5,7 +5,7 @@ The thresholds of the bands are fitted by a bell over octaves: its width, its ce
 
 Sources: Subramanian et al., "Spatial-frequency channels, shape bias, and adversarial robustness" (2023), and its code; Gavrikov and
 Keuper (CVPR 2024), who use all images for each cell, and divide accuracies by the best one (`normalised`). Their pyramid is pyrtools'
-default, here in closed form: band b of noise n is A n A' - B n B', with one pair of matrices for each band. Where a fit is degenerate, its
+default, here in closed form: a band of noise n is A n A' - B n B', with one pair of matrices for each band. Where a fit is degenerate, its
 numbers are NaN and `status` says why. (The published code prints whatever its optimiser stops at, such as 11295 octaves.)
 """
 
@@ -68,33 +68,52 @@ def centre_cycles(side_px: int, band: float) -> float:
     return side_px * 2.0 ** (band - bands(side_px))
 
 
+class Band(NamedTuple):
+    """A band of noise n as A n A' - B n B', with A and B along each axis."""
+
+    rows: np.ndarray | jax.Array  # [2, H, H]
+    columns: np.ndarray | jax.Array  # [2, W, W]
+
+
+def band(height: int, width: int, number: int) -> Band:
+    """A band, 0 being the lowest. Raises ValueError for one that images of this size do not have."""
+    highest = bands(min(height, width)) - 1
+    if not 0 <= number <= highest:
+        raise ValueError(f"band = {number}: images of {height} x {width} px have bands 0 to {highest}")
+
+    def pair(side_px: int) -> np.ndarray:
+        level = highest - number
+        coarser = _blur(side_px, level + 1) if number else np.zeros((side_px, side_px))  # the lowest band keeps all that is left
+        return np.stack([_blur(side_px, level), coarser]).astype(np.float32)
+
+    return Band(pair(height), pair(width))
+
+
 def draw(key: jax.Array, height: int, width: int) -> jax.Array:
     """White noise [H, W] of standard deviation 1."""
     return jax.random.normal(key, (height, width))
 
 
-def band_of(noise: jax.Array, band: int) -> jax.Array:
-    """One band of white noise [..., H, W], as strong as the highest band of the same noise (root mean square)."""
-    highest = bands(min(noise.shape[-2:])) - 1
-    if not 0 <= band <= highest:
-        raise ValueError(f"band = {band}: images of {noise.shape[-2]} x {noise.shape[-1]} px have bands 0 to {highest}")
-    level, finest = (_level(noise, highest - each) for each in (band, highest))
-    strength = jnp.sqrt((finest**2).mean((-2, -1), keepdims=True) / (level**2).mean((-2, -1), keepdims=True))
-    return level * strength
+def within(band: Band, noise: jax.Array) -> jax.Array:
+    """What is in a band of white noise [..., H, W]."""
+    exact = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+    return exact("k,kih,...hw,kjw->...ij", jnp.array([1.0, -1.0], jnp.float32), band.rows, noise, band.columns)
 
 
-def stimulus(image: jax.Array, noise: jax.Array, sigma: float, band: int) -> jax.Array:
+def stimulus(image: jax.Array, noise: jax.Array, sigma: jax.Array | float, band: Band, highest: Band) -> jax.Array:
     """Images [B, H, W, 3] in [0, 1] in grey, with low contrast and noise of a band.
 
-    noise [B, H, W] is white, of standard deviation 1; sigma = 0 leaves it away.
+    noise [B, H, W] is white, of standard deviation 1. What is in the band is made as strong (root mean square) as what is in the highest
+    band of the same noise, times sigma; 0 leaves it away.
     """
     luma = jnp.round(image * 255).astype(jnp.int32) @ jnp.array(LUMA, jnp.int32)
     grey = ((luma + 32768) // 65536) / 255
     faint = CONTRAST * (grey - grey.mean((1, 2), keepdims=True)) + GREY
-    if sigma:
-        faint = faint + sigma * band_of(noise, band)
-    faint = jnp.where(faint < 0, DARKEST, jnp.where(faint > 1, BRIGHTEST, faint))
-    return jnp.broadcast_to(faint[..., None], image.shape)
+    inside, finest = within(band, noise), within(highest, noise)
+    strength = jnp.sqrt((finest**2).mean((1, 2), keepdims=True) / (inside**2).mean((1, 2), keepdims=True))
+    noisy = faint + sigma * strength * inside
+    noisy = jnp.where(noisy < 0, DARKEST, jnp.where(noisy > 1, BRIGHTEST, noisy))
+    return jnp.broadcast_to(noisy[..., None], image.shape)
 
 
 def thresholds(accuracy: np.ndarray, normalised: bool) -> tuple[int, ...]:
@@ -179,18 +198,6 @@ def _blur(side_px: int, level: int) -> np.ndarray:
         return np.eye(side_px)
     up, down = _up_down(side_px)
     return up @ _blur(down.shape[0], level - 1) @ down
-
-
-def _level(noise: jax.Array, level: int) -> jax.Array:
-    """What a level of the pyramid holds of noise [..., H, W], at full size; level 0 is the finest."""
-    height, width = noise.shape[-2:]
-    exact = functools.partial(jnp.einsum, "ih,...hw,jw->...ij", precision=jax.lax.Precision.HIGHEST)
-
-    def blurred(times: int) -> jax.Array:
-        return exact(jnp.asarray(_blur(height, times), jnp.float32), noise, jnp.asarray(_blur(width, times), jnp.float32))
-
-    coarsest = level == bands(min(height, width)) - 1
-    return blurred(level) if coarsest else blurred(level) - blurred(level + 1)
 
 
 class _Bell(NamedTuple):

@@ -12,6 +12,7 @@ Source: Gavrikov and Keuper, "Can Biases in ImageNet Models Explain Generalizati
 import functools
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,39 +22,51 @@ CUTOFFS = (0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)  # as shares
 SCORED = (0.1, 0.2, 0.3, 0.4, 0.5)  # those whose mean is the bias
 
 
+class Square(NamedTuple):
+    """The lowest frequencies, as projections on them along each axis: real and imaginary parts."""
+
+    rows: np.ndarray | jax.Array  # [2, H, H]
+    columns: np.ndarray | jax.Array  # [2, W, W]
+
+
 def radius(side_px: int, cutoff: float) -> int:
-    """r of the frequencies -r to r - 1 that a low-pass filter keeps, in cycles per image. Raises ValueError for a cutoff outside [0, 1]."""
+    """r of the frequencies -r to r - 1 that are below the cutoff, in cycles per image. Raises ValueError for a cutoff outside [0, 1]."""
     if not 0 <= cutoff <= 1:
         raise ValueError(f"cutoff = {cutoff}: a share of the highest frequency is from 0 to 1")
     return math.floor(round(cutoff * (side_px // 2), 6))  # 0.3 · 10 is 3, whatever binary fractions make of it
 
 
-def low_pass(image: jax.Array, cutoff: float) -> jax.Array:
-    """Images [B, H, W, C] in [0, 1] without all that is above the cutoff, clipped to [0, 1]."""
-    return jnp.clip(_low(image, cutoff), 0, 1)
+def lowest(height: int, width: int, cutoff: float) -> Square:
+    """The frequencies below a cutoff. A high-pass filter at f takes away those below 1 - f."""
+    return Square(*(_projection(side, radius(side, cutoff)) for side in (height, width)))
 
 
-def high_pass(image: jax.Array, cutoff: float) -> jax.Array:
-    """Images [B, H, W, C] in [0, 1] without the lowest 1 - cutoff, clipped to [0, 1]: half of what is left is negative, and lost."""
-    return jnp.clip(image - _low(image, 1 - cutoff), 0, 1)
+def low_pass(image: jax.Array, square: Square) -> jax.Array:
+    """What the lowest frequencies hold of images [B, H, W, C] in [0, 1], clipped to [0, 1]."""
+    return jnp.clip(_kept(image, square), 0, 1)
 
 
-def bias(accuracy: Mapping[float, float], clean: float) -> float:
+def high_pass(image: jax.Array, square: Square) -> jax.Array:
+    """Images [B, H, W, C] in [0, 1] without the lowest frequencies, clipped to [0, 1]: half of what is left is negative, and lost."""
+    return jnp.clip(image - _kept(image, square), 0, 1)
+
+
+def bias(accuracy: Mapping[float, float | np.ndarray], clean: float | np.ndarray) -> np.ndarray:
     """The mean share of the clean accuracy that is left at the cutoffs SCORED; NaN where nothing was right before.
 
-    accuracy {cutoff: accuracy} of one filter, in the unit of `clean`. Raises ValueError for cutoffs that are missing.
+    accuracy {cutoff: accuracy} of one filter, in the unit of `clean`; arrays of one shape for several networks. Raises ValueError for
+    cutoffs that are missing.
     """
     if missing := [cutoff for cutoff in SCORED if cutoff not in accuracy]:
         raise ValueError(f"accuracies at the cutoffs {missing} are missing: the bias is a mean over {SCORED}")
-    return float(np.mean([accuracy[cutoff] for cutoff in SCORED]) / clean) if clean else math.nan
+    mean, clean = np.stack([np.asarray(accuracy[cutoff], float) for cutoff in SCORED]).mean(0), np.asarray(clean, float)
+    return np.divide(mean, clean, out=np.full(clean.shape, np.nan), where=clean > 0)
 
 
-def _low(image: jax.Array, cutoff: float) -> jax.Array:
-    _, height, width, _ = image.shape
-    rows, columns = (jnp.asarray(_projection(side, radius(side, cutoff)), jnp.float32) for side in (height, width))
+def _kept(image: jax.Array, square: Square) -> jax.Array:
     sign = jnp.array([1.0, -1.0], jnp.float32)  # of real and imaginary parts in a real product
     exact = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
-    return exact("k,kih,bhwc,kjw->bijc", sign, rows, image.astype(jnp.float32), columns)
+    return exact("k,kih,bhwc,kjw->bijc", sign, square.rows, image, square.columns)
 
 
 @functools.cache
@@ -62,4 +75,4 @@ def _projection(side_px: int, kept: int) -> np.ndarray:
     pixel = np.arange(side_px)
     phase = 2j * np.pi * (pixel[:, None] - pixel) / side_px
     summed = sum((np.exp(frequency * phase) for frequency in range(-kept, kept)), np.zeros_like(phase)) / side_px
-    return np.stack([summed.real, summed.imag])
+    return np.stack([summed.real, summed.imag]).astype(np.float32)
