@@ -10,7 +10,7 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 DECIMALS = 6
 LEAST = 4  # models; with fewer, no order is rare
@@ -38,7 +38,7 @@ UNDEFINED = Firmness(*[float("nan")] * len(Firmness._fields))
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """Ranks along the last axis less their mean; ties share the mean of theirs."""
-    ranked = stats.rankdata(np.round(values, DECIMALS), axis=-1)
+    ranked = scipy.stats.rankdata(np.round(values, DECIMALS), axis=-1)
     return ranked - ranked.mean(-1, keepdims=True)
 
 
@@ -53,7 +53,7 @@ def p_value(coefficient: float, freedom: int) -> float:
         return float("nan")
     if abs(coefficient) >= 1:
         return 0.0
-    return float(2 * stats.t.sf(abs(coefficient) * np.sqrt(freedom / (1 - coefficient**2)), freedom))
+    return float(2 * scipy.stats.t.sf(abs(coefficient) * np.sqrt(freedom / (1 - coefficient**2)), freedom))
 
 
 def firmness(x: np.ndarray, y: np.ndarray, category: np.ndarray) -> Firmness:

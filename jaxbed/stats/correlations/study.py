@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
 from jaxbed.stats import names
 from jaxbed.stats.comparisons import pairwise
@@ -35,7 +35,7 @@ def correlate(models: Models, adjust: str, alpha: float, as_published: bool = Fa
         rows.append({"matrix": matrix, "group": group, "x": x, "y": y, "models": len(both), **firm._asdict()})
     table = pd.DataFrame(rows)
     table["p_holm"] = _over(table, pairwise.holm)
-    table["p_bh"] = _over(table, lambda p: stats.false_discovery_control(p, method="bh"))
+    table["p_bh"] = _over(table, lambda p: scipy.stats.false_discovery_control(p, method="bh"))
     table["masked"] = table["rho"].where((table[ADJUSTED[adjust]] < alpha) | table["rho"].isna(), 0.0)
     return table
 
