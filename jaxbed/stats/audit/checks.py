@@ -132,6 +132,8 @@ def diverged(frame: pd.DataFrame) -> list[dict]:
 def frozen_runs(frame: pd.DataFrame, epochs: int = 20) -> list[dict]:
     """FROZEN_RUN: runs with the same accuracy for more than `epochs` evaluated epochs in a row."""
     rows, cell = _accuracy(frame), [*RUN, "dataset"]
+    if rows.empty:
+        return []
     rows = rows.sort_values([*cell, "epoch"])
     stretch = rows.groupby(cell)["value"].diff().round(ranks.DECIMALS).ne(0).cumsum().rename("stretch")
     stretches = rows.groupby([*cell, stretch])["epoch"].agg(["size", "min", "max"]).reset_index()
@@ -158,6 +160,8 @@ def validation_is_test(frame: pd.DataFrame) -> list[dict]:
     """VAL_IS_TEST: a test set on which a run scores as on its validation split at all epochs, three or more, with varying scores."""
     good = _accuracy(frame)
     val, test = good[good["role"] == "val"], good[good["role"] != "val"]
+    if val.empty:
+        return []
     both = test.merge(val[[*RUN, "epoch", "dataset", "value"]], on=[*RUN, "epoch"], suffixes=("", "_val"))
     both["equal"] = (both["value"] - both["value_val"]).round(ranks.DECIMALS) == 0
     curves = both.groupby(["dataset", "dataset_val", *RUN], sort=False).agg(
