@@ -3,6 +3,7 @@
 import json
 import math
 
+import analyses
 import numpy as np
 import pandas as pd
 import published
@@ -77,6 +78,12 @@ def write_roles(tmp_path, text: str):
 def without_figures(monkeypatch):
     """They take longer than the rest of a report, and test_stats_figures looks at them."""
     monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
+
+
+@pytest.fixture(autouse=True)
+def of_few_draws():
+    with analyses.of_few_draws():
+        yield
 
 
 @pytest.fixture(scope="module")
