@@ -14,7 +14,7 @@ from jaxbed.method import Info
 from jaxbed.models import simple_conv
 from jaxbed.training import members, plan, train
 
-STEPS = 32
+STEPS = 20
 # are trained on an MLP, which compiles in a fraction of the time
 ON_ANY_NET = ("lff", "disent", "end", "lnl", "hex", "rebias", "mixup", "cutmix", "reweight", "resample", "groupdro", "lisa")
 ON_ANY_NET += ("biasensemble", "biasensemble_disent", "jtt", "dfr", "softcon")
@@ -23,7 +23,7 @@ ON_MAPS = ("erm", "sagnet", "sagnet_biasbed", "rsc", "debiased")
 
 
 def small(method: str) -> config.Train:
-    slow = {"dfr": 0.1, "hex": 0.3}  # learning rates of a head alone, and of what a projection leaves
+    rates = {"dfr": 0.1, "hex": 0.3, "softcon": 0.03}  # of a head alone, of what a projection leaves, of a head that others slow down
     if method in ON_MAPS:
         net, adam = simple_conv.Config(kernel=3, widths=(16, 64), stride=2), tiny.Optim(rule="adam", lr=0.05)
         cfg = tiny.train_config(method, epochs=STEPS, net=net, optim=adam)
@@ -31,7 +31,7 @@ def small(method: str) -> config.Train:
         of_method = {"sagnet": {"style_stage": 1}, "debiased": {"grid": "full"}}.get(method.partition("_")[0], {})
         return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **of_method))
     if method in ON_ANY_NET:
-        return tiny.mlp_config(method, epochs=STEPS, optim=tiny.Optim(rule="adam", lr=slow.get(method, 0.01)))
+        return tiny.mlp_config(method, epochs=STEPS, optim=tiny.Optim(rule="adam", lr=rates.get(method, 0.01)))
     net = dataclasses.replace(tiny.RESNET_4, width=16)
     return tiny.train_config(method, epochs=STEPS, net=net, optim=tiny.Optim(rule="adam", lr=0.05))
 
