@@ -152,7 +152,7 @@ def test_bad_settings_are_refused_by_name(config, net, message):
 
 def test_augmentation_is_of_the_seed_and_the_step_and_not_of_evaluation():
     data = dataclasses.replace(tiny.DATA, augment=tiny.shapes.Augment(mean=(0.5,), std=(0.25,), crop="padded", flip=0.5))
-    plain, augmented = (tiny.program(tiny.mlp_config(data=d)) for d in (tiny.DATA, data))
+    plain, augmented = (tiny.program(tiny.mlp_config(data=d, net=tiny.mlp.Config(()))) for d in (tiny.DATA, data))
     source = data.open()
     image = source.train.image[:8]
     for_evaluation = jax.jit(source.scale)(image)
