@@ -28,7 +28,8 @@ def small(method: str) -> config.Train:
         net, adam = simple_conv.Config(kernel=3, widths=(16, 64), stride=2), tiny.Optim(rule="adam", lr=0.05)
         cfg = tiny.train_config(method, epochs=STEPS, net=net, optim=adam)
         # a CPU is slow at convolutions within a branch, of which "full" has none; test_debiased tests the others
-        of_method = {"sagnet": {"style_stage": 1}, "debiased": {"grid": "full"}}.get(method.partition("_")[0], {})
+        style = tiny.style_network.Config("random", width=4, stages=1)
+        of_method = {"sagnet": {"style_stage": 1}, "debiased": {"grid": "full", "style": style}}.get(method.partition("_")[0], {})
         return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **of_method))
     if method in ON_ANY_NET:
         return tiny.mlp_config(method, epochs=STEPS, optim=tiny.Optim(rule="adam", lr=rates.get(method, 0.01)))
