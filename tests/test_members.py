@@ -34,7 +34,7 @@ def sweep(tmp_path_factory):
 
     @functools.cache
     def swept(method):
-        cfg = tiny.mlp_config(method, grid=GRID, mesh=parallel.Mesh(seed=4, data=1))  # more rows than a variant has seeds
+        cfg = tiny.mlp_config(method, net=tiny.mlp.Config(()), grid=GRID, mesh=parallel.Mesh(seed=4, data=1))  # more rows than a variant has seeds
         workdir = tmp_path_factory.mktemp(method)
         return cfg, workdir, finished(cfg, workdir)
 
