@@ -1,7 +1,9 @@
 """A run small enough for a test: ResNet-10 of width 4 on a few 32-px shapes, or an MLP on the same."""
 
 import dataclasses
+import functools
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from jaxbed import config, parallel
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
+from jaxbed.data.split import Split
 from jaxbed.method import Info, Method, State
 from jaxbed.methods import (
     balance,
@@ -76,6 +79,28 @@ RESNET_4 = resnet.Config(depth=4, width=4, stem="half")
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 
 
+# ---- images of shapes are drawn once, however many configurations open them
+
+open_shapes, draw_shapes = shapes.Config.open, shapes.draw
+
+
+@functools.lru_cache(maxsize=32)
+def drawn(side_px: int, counts: tuple[tuple[str, int], ...], texture_correlation: float, seed: int) -> dict[str, Split]:
+    """As shapes.draw; nothing can be written to what tests share."""
+    splits = draw_shapes(side_px, dict(counts), texture_correlation, seed)
+    for array in (array for split in splits.values() for array in split if isinstance(array, np.ndarray)):
+        array.setflags(write=False)
+    return splits
+
+
+def open_drawn(cfg: shapes.Config) -> Source:
+    with mock.patch.object(shapes, "draw", lambda side_px, counts, *rest: dict(drawn(side_px, tuple(counts.items()), *rest))):
+        return open_shapes(cfg)
+
+
+shapes.Config.open = open_drawn
+
+
 def train_config(method: str = "erm", **changes: Any) -> config.Train:
     cfg = config.Train(
         name=method,
@@ -110,11 +135,23 @@ def program(cfg: config.Train, source: Source | None = None, trains: bool = True
     return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source), trains)
 
 
-def take_steps(method: Any, count: int = 2) -> tuple[Method, State, dict[str, np.ndarray]]:
-    """(the method, the state after so many steps of one seed of RESNET_4, the metrics of the last step)."""
-    made = method.make(Info(16, 64, 4, 2), RESNET_4, Optim(lr=0.05, momentum=0.9))
+def _method_and_batch(config: Any) -> tuple[Method, dict[str, np.ndarray]]:
     image = np.random.default_rng(0).random((8, 16, 16, 3), np.float32)
     batch = {"image": image, "label": np.arange(8, dtype=np.int32), "index": np.arange(8, dtype=np.int32)}
+    return config.make(Info(16, 64, 4, 2), RESNET_4, Optim(lr=0.05, momentum=0.9)), batch
+
+
+def programs(config: Any) -> list[str]:
+    """The start and a step of one seed of RESNET_4, lowered: methods of which these are equal compute the same to the last bit."""
+    made, batch = _method_and_batch(config)
+    key = jax.random.key(0)
+    state = jax.eval_shape(made.init, key, batch)
+    return [jax.jit(made.init).lower(key, batch).as_text(), jax.jit(made.step).lower(state, batch, key).as_text()]
+
+
+def take_steps(config: Any, count: int = 2) -> tuple[Method, State, dict[str, np.ndarray]]:
+    """(the method, the state after so many steps of one seed of RESNET_4, the metrics of the last step)."""
+    made, batch = _method_and_batch(config)
     state, step = jax.jit(made.init)(jax.random.key(0), batch), jax.jit(made.step)
     for number in range(count):
         state, metrics = step(state, batch, jax.random.key(number))

@@ -196,7 +196,9 @@ def _run_ranks(rows: pd.DataFrame) -> pd.Series:
 def _ranks_by_algorithm(rows: pd.DataFrame) -> pd.DataFrame:
     """Per algorithm the mean and number of its ranks, and the variance (ddof 1) of all ranks."""
     ranked = _run_ranks(rows)
-    return ranked.groupby(rows["algorithm"], sort=False).agg(["mean", "size"]).assign(variance=ranked.var())
+    codes, names = pd.factorize(rows["algorithm"])
+    size = np.bincount(codes)
+    return pd.DataFrame({"mean": np.bincount(codes, ranked) / size, "size": size, "variance": ranked.var()}, index=names)
 
 
 def _runs_by_datasets(selected: pd.DataFrame) -> pd.DataFrame:

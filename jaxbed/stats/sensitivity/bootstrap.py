@@ -167,7 +167,8 @@ def stability(
     """Every pair once: `significant`, the share of resamples in which `test` (matrix -> p [n, n]) gives p < alpha, and `fragile`; `least`
     is the share of one resample.
 
-    The default test is Nemenyi's, computed for all resamples at once; another is called for each of the first `draws` resamples.
+    The default test is Nemenyi's, computed for all resamples at once; another, of ranks within data sets, is called for the first `draws`
+    resamples, once for all that rank alike.
     """
     n, m = resamples.means.shape[1:]
     first, second, table = _pairs(resamples.algorithms)
@@ -177,8 +178,10 @@ def stability(
     else:
         # numbered columns: a data set may have been drawn twice, and names must be unique
         names = pd.Index(resamples.algorithms)
-        frames = (pd.DataFrame(means, index=names, columns=range(m)) for means in resamples.means[:draws])
-        differ = np.array([test(frame).to_numpy()[first, second] < alpha for frame in frames])
+        ranked = rank(resamples.means[:draws]).reshape(-1, n * m)
+        _, resample_of, where = np.unique(ranked, axis=0, return_index=True, return_inverse=True)
+        frames = (pd.DataFrame(resamples.means[index], index=names, columns=range(m)) for index in resample_of)
+        differ = np.array([test(frame).to_numpy()[first, second] < alpha for frame in frames])[where.ravel()]
     share = differ.mean(axis=0)
     return table.assign(significant=share, least=1 / len(differ), fragile=(share >= FRAGILE[0]) & (share <= FRAGILE[1]))
 
