@@ -31,6 +31,7 @@ ERM += ("--config.mesh.seed=1", "--config.mesh.data=1")
 # The console script does not have the current folder on its path, which -m has
 SCRIPT = ("-P", "-c", "import sys; sys.argv[0] = 'jaxbed'; from jaxbed.cli import main; sys.exit(main())")
 
+SHORT = ("--config.epochs=1", "--config.eval.sets=('val', 'edge')", "--config.eval.while_training=False")
 EVAL = ("eval", "--allow-module", "own")
 OWN = '''
 import dataclasses
@@ -498,7 +499,7 @@ def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path, 
     """Three do not divide a batch of 16: two share it, one is idle, and that is said."""
     limit_devices(3)
     automatic = ("--config=config.py", "--config.mesh.seed=0", "--config.mesh.data=0", f"--workdir={tmp_path / 'run'}")
-    done = in_process(home, main.main, *automatic)
+    done = in_process(home, main.main, *automatic, *SHORT)
     assert done.returncode == 0 and "1 of 3 devices stay idle" in done.stdout, done.stderr
     before = bytes_below(tmp_path / "run" / "responses")
     shutil.rmtree(tmp_path / "run" / "responses")
@@ -509,7 +510,8 @@ def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path, 
 
 def test_a_run_is_evaluated_on_fewer_devices_than_it_was_trained_on(home, tmp_path, limit_devices):
     workdir = tmp_path / "run"
-    done = in_process(home, main.main, "--config=config.py", "--config.mesh.seed=2", "--config.mesh.data=2", f"--workdir={workdir}")
+    words = ("--config=config.py", "--config.mesh.seed=2", "--config.mesh.data=2", *SHORT)
+    done = in_process(home, main.main, *words, f"--workdir={workdir}")
     assert done.returncode == 0, done.stderr
     before = bytes_below(workdir / "responses")
     shutil.rmtree(workdir / "responses")
