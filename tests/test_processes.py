@@ -70,7 +70,7 @@ CONFIG = """
         return tiny.mlp_config("jtt" if kind == "jtt" else "erm", seeds=4, mesh=parallel.Mesh(), eval=evaluation, data=data)
 """
 EACH = ("--config.mesh.seed=4", "--config.mesh.data=1")  # a device for each seed
-EPOCHS = 10
+EPOCHS = 8
 LONG = (f"--config.epochs={EPOCHS}", "--config.eval.while_training=False")
 
 
