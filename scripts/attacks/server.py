@@ -24,6 +24,7 @@ IMPORTED = (
     *("jaxbed.command_line", "jaxbed.training.train", "jaxbed.training.staged", "jaxbed.evaluation.evaluate", "jaxbed.tuning.sweep"),
     "jaxbed.stats.main",
     *("jaxbed.stats.figures.drawing", "jaxbed.stats.output.document", "jaxbed.stats.output.html", "jaxbed.data.records"),
+    *("jaxbed.presets.datasets", "jaxbed.methods.erm", "jaxbed.methods.jtt", "jaxbed.models.mlp"),  # of the configurations
 )
 
 
