@@ -1,4 +1,4 @@
-"""Commands as a user types them, each in a process of its own, or in that of the test; what they all draw, drawn once."""
+"""Commands as a user types them, each in a process of its own, or in that of the test."""
 
 import contextlib
 import io
@@ -6,11 +6,8 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
-
-from jaxbed.data import shapes
 from jaxbed.system import ending
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -60,24 +57,6 @@ def in_process(folder: pathlib.Path, function: Callable[[list[str]], int], *word
                 if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
                     del sys.modules[name]
     return subprocess.CompletedProcess(list(words), code, out.getvalue(), err.getvalue())
-
-
-@contextlib.contextmanager
-def shapes_drawn_once() -> Iterator[None]:
-    """Within, shapes that were drawn before are not drawn again: their arrays are the same, and cannot be written to."""
-    draw, drawn = shapes.draw, {}
-
-    def draw_once(*arguments: object) -> dict:
-        key = repr(arguments)
-        if key not in drawn:
-            drawn[key] = draw(*arguments)
-            for array in (array for split in drawn[key].values() for array in split):
-                array.flags.writeable = False
-        return dict(drawn[key])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shapes, "draw", draw_once)
-        yield
 
 
 def assert_refused(done: subprocess.CompletedProcess, *words: str, code: int = 2, traceback: bool = False) -> None:

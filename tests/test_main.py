@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from commands import JAXBED, ROOT, TRAIN, assert_refused, command, in_process, options, shapes_drawn_once
+from commands import JAXBED, ROOT, TRAIN, assert_refused, command, in_process, options
 
 from jaxbed import cli, command_line, config, main, parallel
 from jaxbed.evaluation import evaluate, metrics
@@ -109,12 +109,6 @@ def until(condition, process: subprocess.Popen) -> None:
 
 def bytes_below(folder: pathlib.Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_drawing():
-    with shapes_drawn_once():
-        yield
 
 
 @pytest.fixture(scope="module")

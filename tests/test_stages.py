@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import scipy.stats
 import tiny
-from commands import shapes_drawn_once
 
 from jaxbed import cli, config, stages
 from jaxbed.data import shapes, stream
@@ -49,7 +48,7 @@ def one_compilation():
             programs[key] = program.assemble(cfg, points, seeds, columns, trains)
         return programs[key]
 
-    with shapes_drawn_once(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "assemble", assemble)
         patch.setattr(staged, "assemble", assemble)
         yield

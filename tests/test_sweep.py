@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from commands import command, shapes_drawn_once
+from commands import command
 
 from jaxbed import cli, command_line, config, main
 from jaxbed.system import ending
@@ -30,12 +30,6 @@ def get_config(method="erm"):
     return tiny.mlp_config(method, data=data, epochs=2)
 """
 STAGES = ("--grid", "optim.lr=1e-1,1e-2,1e-3", "--grid", "net.widths=(8,),(4,8)")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_drawing():
-    with shapes_drawn_once():
-        yield
 
 
 @pytest.fixture(scope="module")

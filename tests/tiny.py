@@ -1,9 +1,7 @@
 """A run small enough for a test: ResNet-10 of width 4 on a few 32-px shapes, or an MLP on the same."""
 
 import dataclasses
-import functools
 from typing import Any
-from unittest import mock
 
 import jax
 import numpy as np
@@ -11,7 +9,6 @@ import numpy as np
 from jaxbed import config, parallel
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
-from jaxbed.data.split import Split
 from jaxbed.method import Info, Method, State
 from jaxbed.methods import (
     balance,
@@ -77,28 +74,6 @@ RESNET_6 = resnet.Config(depth=6, width=4, stem="half")
 resnet.BLOCKS[4] = (0, 1, 0, 0)  # one block, with a shortcut: each kind of layer once
 RESNET_4 = resnet.Config(depth=4, width=4, stem="half")
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
-
-
-# ---- images of shapes are drawn once, however many configurations open them
-
-open_shapes, draw_shapes = shapes.Config.open, shapes.draw
-
-
-@functools.lru_cache(maxsize=32)
-def drawn(side_px: int, counts: tuple[tuple[str, int], ...], texture_correlation: float, seed: int) -> dict[str, Split]:
-    """As shapes.draw; nothing can be written to what tests share."""
-    splits = draw_shapes(side_px, dict(counts), texture_correlation, seed)
-    for array in (array for split in splits.values() for array in split if isinstance(array, np.ndarray)):
-        array.setflags(write=False)
-    return splits
-
-
-def open_drawn(cfg: shapes.Config) -> Source:
-    with mock.patch.object(shapes, "draw", lambda side_px, counts, *rest: dict(drawn(side_px, tuple(counts.items()), *rest))):
-        return open_shapes(cfg)
-
-
-shapes.Config.open = open_drawn
 
 
 def train_config(method: str = "erm", **changes: Any) -> config.Train:
