@@ -304,6 +304,24 @@ class Keys:
             self.changed.notify_all()
 
 
+def test_who_is_done_waits_for_all_others_and_then_calls_the_service_no_more(monkeypatch):
+    """A thread that is inside a call of the service while Python ends would abort a process that has done all its work."""
+    monkeypatch.setattr(watch, "BEAT_SECONDS", 1e-3)
+    keys = Keys()
+    watches = [watch.Watch(i, ["a", "b", "c"], keys, 60.0) for i in range(3)]
+    first = [threading.Thread(target=watches[i].finish) for i in range(2)]
+    for thread in first:
+        thread.start()
+    time.sleep(0.1)
+    assert all(thread.is_alive() for thread in first)  # the third is not done
+    watches[2].finish()
+    for thread in first:
+        thread.join()
+    beats = {key: value for key, value in keys.kept.items() if "beat" in key}
+    time.sleep(0.1)
+    assert beats == {key: value for key, value in keys.kept.items() if "beat" in key}
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # how the watches end here
 def test_many_wishes_come_true_in_the_same_places(monkeypatch):
     """Of three processes, each of which wishes something now and then."""
