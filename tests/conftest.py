@@ -1,5 +1,6 @@
 """Settings of the whole suite: eight CPU devices, a compilation cache between runs, little optimisation of throw-away programs."""
 
+import functools
 import gc
 import importlib.metadata
 import os
@@ -14,7 +15,11 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):  # other versions m
     os.environ["XLA_FLAGS"] += " --xla_llvm_disable_expensive_passes=true"
 
 import jax
+import numpy as np
 import pytest
+
+from jaxbed.data import shapes
+from jaxbed.data.split import Split
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for `configs`, which is not part of the package
@@ -22,7 +27,7 @@ sys.path.insert(0, str(ROOT))  # for `configs`, which is not part of the package
 gc.set_threshold(100_000, 50, 50)  # tracing makes many objects, few of them in cycles
 jax.config.update("jax_traceback_in_locations_limit", 0)
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".pytest_cache" / "xla"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,6 +36,27 @@ def what_lives_on_is_not_collected_again():
     yield
     gc.collect()
     gc.freeze()
+
+
+draw = shapes.draw
+
+
+@functools.lru_cache(maxsize=32)
+def drawn(side_px: int, counts: tuple[tuple[str, int], ...], texture_correlation: float, seed: int) -> dict[str, Split]:
+    """As shapes.draw; nothing can be written to what tests share."""
+    splits = draw(side_px, dict(counts), texture_correlation, seed)
+    for array in (array for split in splits.values() for array in split if isinstance(array, np.ndarray)):
+        array.setflags(write=False)
+    return splits
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shapes_are_drawn_once(request):
+    """However many configurations open the same images; but for the tests of drawing."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.name != "test_shapes.py":
+            patch.setattr(shapes, "draw", lambda side_px, counts, *rest: dict(drawn(side_px, tuple(counts.items()), *rest)))
+        yield
 
 
 @pytest.fixture(scope="session")

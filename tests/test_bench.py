@@ -28,9 +28,17 @@ def shallow(monkeypatch):
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """The small case of sweeps with fewer images and units."""
-    small = cases.sweep(small=True)._replace(net=cases.mlp.Config((16,)), side_px=14, batch=64, rows=4 * 64)
-    monkeypatch.setattr(cases, "sweep", lambda small_wanted: small)
+    """The small cases of sweeps and of scaling with fewer units, and images of fewer pixels; of sweeps fewer images too."""
+    small = {"net": cases.mlp.Config((16,)), "side_px": 14}
+    sweep, scaling = cases.sweep(small=True)._replace(**small, batch=64, rows=4 * 64), cases.scaling(small=True)._replace(**small)
+    monkeypatch.setattr(cases, "sweep", lambda small_wanted: sweep)
+    monkeypatch.setattr(cases, "scaling", lambda small_wanted: scaling)
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """No block at all, where nothing is compared with PyTorch's network."""
+    monkeypatch.setitem(cases.resnet.BLOCKS, 10, (0, 0, 0, 0))
 
 
 SMALL = ["--small", "--blocks", "3", "--steps", "2", "--peer", "none"]
@@ -71,13 +79,13 @@ def check(report, benchmark, results):
         (["step", "--methods", "erm", *SMALL], "there are no two things to compare"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(arguments, message, capsys):
+def test_what_cannot_be_measured_is_refused(arguments, message, capsys, bare):
     with pytest.raises(SystemExit):
         bench.main(arguments)
     assert message in capsys.readouterr().err
 
 
-def test_step(tmp_path, capsys):
+def test_step(tmp_path, capsys, bare):
     check(run(tmp_path, "step", "--methods", "erm,padain"), "step", 1)
     assert "padain / erm" in capsys.readouterr().out
 
@@ -104,7 +112,7 @@ def test_array(tmp_path):
         assert len(set(together["first_losses"])) == len(together["first_losses"])  # seeds differ
 
 
-def test_eval(tmp_path):
+def test_eval(tmp_path, bare):
     check(run(tmp_path, "eval"), "eval", 1)
 
 
@@ -114,7 +122,7 @@ def test_sweep(tmp_path, narrow):
     assert all(arm["steps_per_block"] % 4 == 0 for arm in report["results"][0]["arms"])  # whole epochs
 
 
-def test_scaling_uses_both_axes(tmp_path):
+def test_scaling_uses_both_axes(tmp_path, narrow):
     report = run(tmp_path, "scaling")
     check(report, "scaling", 2)
     assert [result["ratio_divided_by"] for result in report["results"]] == [2, 2]

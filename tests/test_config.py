@@ -146,9 +146,10 @@ def record_steps(monkeypatch, kind: type) -> list[tuple]:
 def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, open_once):
     cfg = of_file(stem).get_config(dataset)
     source = open_once(cfg)
-    cfg = dataclasses.replace(cfg, batch_size=BATCH, seeds=1, mesh=config.Mesh(seed=1, data=1))
-    # two blocks of the network, to be traced faster; test_models counts the blocks
-    monkeypatch.setattr(resnet, "BLOCKS", dict.fromkeys(resnet.BLOCKS, (1, 0, 1, 0)))
+    # its seeds one after another, to be traced faster; test_methods maps each method over seeds
+    cfg = dataclasses.replace(cfg, batch_size=BATCH, seeds=1, mesh=config.Mesh(seed=1, data=1, within="map"))
+    # one block of the network, to be traced faster; test_models counts the blocks
+    monkeypatch.setattr(resnet, "BLOCKS", dict.fromkeys(resnet.BLOCKS, (0, 1, 0, 0)))
     if stem == "debiased":  # whose style network is a file
         cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style=style_network.Config("random", width=4, stages=1)))
     if stem == "hex":  # which projects units + 1 directions out of a batch

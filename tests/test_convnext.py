@@ -35,6 +35,13 @@ def short(monkeypatch):
     return convnext.Config("atto", patch_px=2)
 
 
+@pytest.fixture
+def pointwise(short, monkeypatch):
+    """Its convolutions see one pixel each, and are traced and compiled as one map, not as nine."""
+    monkeypatch.setattr(convnext, "KERNEL", 1)
+    return short
+
+
 def shapes_of(net, image=(1, 64, 64, 3)):
     return jax.eval_shape(functools.partial(init_net, net), jax.random.key(0), jax.ShapeDtypeStruct(image, np.float32))
 
@@ -306,7 +313,7 @@ def made_up_batch():
 
 
 @pytest.mark.parametrize("method", RUN)
-def test_methods_that_need_no_batch_norms_run(short, monkeypatch, method):
+def test_methods_that_need_no_batch_norms_run(pointwise, monkeypatch, method):
     """With stochastic depth too, which needs two blocks: the first one is never left out."""
     monkeypatch.setitem(convnext.SIZES, "atto", ((1, 0, 1, 0), 4))
     take_a_step(method, convnext.Config("atto", patch_px=2, stochastic_depth=0.3))
@@ -332,9 +339,9 @@ def take_a_step(method, net):
 
 
 @pytest.mark.parametrize("method", ["sagnet", "mixstyle"])
-def test_methods_learn_on_it(short, method):
+def test_methods_learn_on_it(pointwise, method):
     """Every layer moves, in an array of two seeds that differ."""
-    cfg = tiny.train_config(method, net=short, data=SMALL, epochs=1)
+    cfg = tiny.train_config(method, net=pointwise, data=SMALL, epochs=1)
     made = tiny.program(cfg)
     run = train.start(cfg, made)
     before = jax.device_get(run.state.params)

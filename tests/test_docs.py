@@ -133,7 +133,7 @@ def test_code_on_extending_runs(page, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(module, name, getattr(module, name))  # the page may set another one
     monkeypatch.setattr(decision_rules, "RULES", dict(decision_rules.RULES))
     monkeypatch.setattr(measures, "MEASURES", dict(measures.MEASURES))
-    monkeypatch.setitem(resnet.BLOCKS, 10, (1, 0, 0, 0))  # less to compile, and to draw: no page is about either
+    monkeypatch.setitem(resnet.BLOCKS, 10, (0, 0, 0, 0))  # less to compile, and to draw: no page is about either
     monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
     before = set(sys.modules)
     try:

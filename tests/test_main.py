@@ -31,6 +31,7 @@ ERM += ("--config.mesh.seed=1", "--config.mesh.data=1")
 # The console script does not have the current folder on its path, which -m has
 SCRIPT = ("-P", "-c", "import sys; sys.argv[0] = 'jaxbed'; from jaxbed.cli import main; sys.exit(main())")
 
+SHORT = ("--config.epochs=1", "--config.eval.sets=('val', 'edge')", "--config.eval.while_training=False")
 EVAL = ("eval", "--allow-module", "own")
 OWN = '''
 import dataclasses
@@ -127,6 +128,21 @@ def trained(home) -> tuple[pathlib.Path, subprocess.CompletedProcess]:
     return home / "runs" / "config-shapes", done
 
 
+@pytest.fixture(scope="module")
+def corrected(home) -> tuple[pathlib.Path, subprocess.CompletedProcess, subprocess.CompletedProcess]:
+    """(workdir, a refused `jaxbed train`, the same with settings that are possible)."""
+    words = ("train", "--config=config.py", "--workdir=corrected")
+    return home / "corrected", in_process(home, jaxbed, *words, "--config.batch_size=128"), in_process(home, jaxbed, *words)
+
+
+@pytest.fixture(scope="module")
+def jtt(tmp_path_factory) -> pathlib.Path:
+    """The workdir of a run of two stages."""
+    folder = tmp_path_factory.mktemp("jtt")
+    assert main.run(tiny.mlp_config("jtt"), folder) == 0
+    return folder
+
+
 @pytest.fixture
 def workdir(trained, tmp_path) -> pathlib.Path:
     """A copy of a finished run."""
@@ -185,11 +201,11 @@ def test_the_same_command_again_does_nothing_new(home, trained):
     assert done.stdout[done.stdout.index("algorithm") :] == first.stdout[first.stdout.index("algorithm") :]
 
 
-def test_jaxbed_train_is_the_same_command(home, trained, tmp_path):
-    done = in_process(home, jaxbed, "train", "--config=config.py", f"--workdir={tmp_path / 'run'}")
+def test_jaxbed_train_is_the_same_command(trained, corrected):
+    workdir, _, done = corrected
     assert done.returncode == 0, done.stderr
     for name in SETS:
-        with np.load(tmp_path / "run" / "responses" / name / "2.npz") as one, np.load(trained[0] / "responses" / name / "2.npz") as other:
+        with np.load(workdir / "responses" / name / "2.npz") as one, np.load(trained[0] / "responses" / name / "2.npz") as other:
             assert (one["response"] == other["response"]).all()
 
 
@@ -345,10 +361,12 @@ def test_impossible_settings_are_refused_with_a_reason(refusals, name):
     assert_refused(refusals[name], *words, code=code)
 
 
-def test_sets_that_no_table_can_be_made_of_are_not_a_success(home, tmp_path):
+def test_sets_that_no_table_can_be_made_of_are_not_a_success(home, workdir):
     """best_val has nothing to choose by."""
-    done = in_process(home, main.main, "--config=config.py", "--config.eval.sets=('edge',)", f"--workdir={tmp_path / 'run'}")
+    shutil.rmtree(workdir / "responses")
+    done = in_process(home, main.main, "--config=config.py", "--config.eval.sets=('edge',)", f"--workdir={workdir}")
     assert_refused(done, "best_val", "validation")
+    assert [path.name for path in (workdir / "responses").glob("*/1.npz")] == ["1.npz"]  # the set was evaluated
 
 
 def test_another_setting_leaves_the_run_as_it_was(refusals, trained):
@@ -367,11 +385,10 @@ def test_an_unknown_data_set_of_a_config_is_named(refusals):
     assert_refused(refusals["no such data set"], "cifar", "colored_mnist")
 
 
-def test_a_refused_setting_can_be_corrected_in_the_same_workdir(home, tmp_path):
+def test_a_refused_setting_can_be_corrected_in_the_same_workdir(corrected):
     """Nothing was trained, so nothing stands in the way."""
-    words = ("--config=config.py", f"--workdir={tmp_path / 'run'}", "--config.eval.sets=('val', 'edge')")
-    assert in_process(home, main.main, *words, "--config.batch_size=128").returncode == 2
-    done = in_process(home, main.main, *words)
+    _, refused, done = corrected
+    assert_refused(refused, "batch_size = 128")
     assert done.returncode == 0, done.stderr
 
 
@@ -401,8 +418,8 @@ def test_a_damaged_config_of_a_workdir_is_named(tmp_path, content):
             call()
 
 
-def test_damaged_files_of_a_run_are_named_or_made_again(tmp_path, capsys):
-    assert main.run(tiny.mlp_config("jtt"), tmp_path) == 0
+def test_damaged_files_of_a_run_are_named_or_made_again(jtt, tmp_path, capsys):
+    shutil.copytree(jtt, tmp_path, dirs_exist_ok=True)
     answers = tmp_path / "responses" / "val" / "1.npz"
     before, content = answers.read_bytes(), bytearray(answers.read_bytes())
     with zipfile.ZipFile(answers) as archive:
@@ -482,7 +499,7 @@ def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path, 
     """Three do not divide a batch of 16: two share it, one is idle, and that is said."""
     limit_devices(3)
     automatic = ("--config=config.py", "--config.mesh.seed=0", "--config.mesh.data=0", f"--workdir={tmp_path / 'run'}")
-    done = in_process(home, main.main, *automatic)
+    done = in_process(home, main.main, *automatic, *SHORT)
     assert done.returncode == 0 and "1 of 3 devices stay idle" in done.stdout, done.stderr
     before = bytes_below(tmp_path / "run" / "responses")
     shutil.rmtree(tmp_path / "run" / "responses")
@@ -493,7 +510,8 @@ def test_any_number_of_devices_will_do_where_the_mesh_is_chosen(home, tmp_path, 
 
 def test_a_run_is_evaluated_on_fewer_devices_than_it_was_trained_on(home, tmp_path, limit_devices):
     workdir = tmp_path / "run"
-    done = in_process(home, main.main, "--config=config.py", "--config.mesh.seed=2", "--config.mesh.data=2", f"--workdir={workdir}")
+    words = ("--config=config.py", "--config.mesh.seed=2", "--config.mesh.data=2", *SHORT)
+    done = in_process(home, main.main, *words, f"--workdir={workdir}")
     assert done.returncode == 0, done.stderr
     before = bytes_below(workdir / "responses")
     shutil.rmtree(workdir / "responses")
@@ -544,10 +562,9 @@ def test_eval_watch_follows_a_training_to_its_end(home, tmp_path):
     assert len(metrics.scores(workdir).query("metric == 'accuracy'")) == 6 * 2 * len(SETS)
 
 
-def test_eval_watch_waits_for_a_first_stage(tmp_path, monkeypatch):
+def test_eval_watch_waits_for_a_first_stage(jtt, tmp_path, monkeypatch):
     """Here the run's own checkpoints appear while the watcher sleeps."""
-    assert main.run(tiny.mlp_config("jtt"), tmp_path) == 0
-    shutil.rmtree(tmp_path / "responses")
+    shutil.copytree(jtt, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("responses"))
     epochs, aside = tmp_path / "checkpoints" / "epochs", tmp_path / "aside"
     epochs.rename(aside)
     with lock.held(tmp_path):

@@ -34,7 +34,8 @@ def sweep(tmp_path_factory):
 
     @functools.cache
     def swept(method):
-        cfg = tiny.mlp_config(method, grid=GRID, mesh=parallel.Mesh(seed=4, data=1))  # more rows than a variant has seeds
+        mesh = parallel.Mesh(seed=4, data=1)  # more rows than a variant has seeds
+        cfg = tiny.mlp_config(method, net=tiny.mlp.Config(()), grid=GRID, mesh=mesh)
         workdir = tmp_path_factory.mktemp(method)
         return cfg, workdir, finished(cfg, workdir)
 

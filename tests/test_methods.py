@@ -14,7 +14,7 @@ from jaxbed.method import Info
 from jaxbed.models import simple_conv
 from jaxbed.training import members, plan, train
 
-STEPS = 32
+STEPS = 20
 # are trained on an MLP, which compiles in a fraction of the time
 ON_ANY_NET = ("lff", "disent", "end", "lnl", "hex", "rebias", "mixup", "cutmix", "reweight", "resample", "groupdro", "lisa")
 ON_ANY_NET += ("biasensemble", "biasensemble_disent", "jtt", "dfr", "softcon")
@@ -23,15 +23,16 @@ ON_MAPS = ("erm", "sagnet", "sagnet_biasbed", "rsc", "debiased")
 
 
 def small(method: str) -> config.Train:
-    slow = {"dfr": 0.1, "hex": 0.3}  # learning rates of a head alone, and of what a projection leaves
+    rates = {"dfr": 0.1, "hex": 0.3, "softcon": 0.03}  # of a head alone, of what a projection leaves, of a head that others slow down
     if method in ON_MAPS:
         net, adam = simple_conv.Config(kernel=3, widths=(16, 64), stride=2), tiny.Optim(rule="adam", lr=0.05)
         cfg = tiny.train_config(method, epochs=STEPS, net=net, optim=adam)
         # a CPU is slow at convolutions within a branch, of which "full" has none; test_debiased tests the others
-        of_method = {"sagnet": {"style_stage": 1}, "debiased": {"grid": "full"}}.get(method.partition("_")[0], {})
+        style = tiny.style_network.Config("random", width=4, stages=1)
+        of_method = {"sagnet": {"style_stage": 1}, "debiased": {"grid": "full", "style": style}}.get(method.partition("_")[0], {})
         return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **of_method))
     if method in ON_ANY_NET:
-        return tiny.mlp_config(method, epochs=STEPS, optim=tiny.Optim(rule="adam", lr=slow.get(method, 0.01)))
+        return tiny.mlp_config(method, epochs=STEPS, optim=tiny.Optim(rule="adam", lr=rates.get(method, 0.01)))
     net = dataclasses.replace(tiny.RESNET_4, width=16)
     return tiny.train_config(method, epochs=STEPS, net=net, optim=tiny.Optim(rule="adam", lr=0.05))
 
@@ -152,7 +153,7 @@ def test_bad_settings_are_refused_by_name(config, net, message):
 
 def test_augmentation_is_of_the_seed_and_the_step_and_not_of_evaluation():
     data = dataclasses.replace(tiny.DATA, augment=tiny.shapes.Augment(mean=(0.5,), std=(0.25,), crop="padded", flip=0.5))
-    plain, augmented = (tiny.program(tiny.mlp_config(data=d)) for d in (tiny.DATA, data))
+    plain, augmented = (tiny.program(tiny.mlp_config(data=d, net=tiny.mlp.Config(()))) for d in (tiny.DATA, data))
     source = data.open()
     image = source.train.image[:8]
     for_evaluation = jax.jit(source.scale)(image)

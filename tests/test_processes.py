@@ -21,12 +21,22 @@ from jaxbed.training.checkpoint import Store
 CONFIG = """
     import dataclasses
     import itertools
+    import os
     import time
 
     import tiny
     from jaxbed import config, parallel
     from jaxbed.data import shapes, stream
     from jaxbed.system import processes
+    from jaxbed.training import train
+
+    def feeds_with_pauses(*arguments, real=train.feeds_from):
+        for feed in real(*arguments):
+            time.sleep(float(os.environ["PAUSE_SECONDS"]))
+            yield feed
+
+    if "PAUSE_SECONDS" in os.environ:
+        train.feeds_from = feeds_with_pauses
 
     @dataclasses.dataclass
     class Stuck(shapes.Config):
@@ -60,7 +70,8 @@ CONFIG = """
         return tiny.mlp_config("jtt" if kind == "jtt" else "erm", seeds=4, mesh=parallel.Mesh(), eval=evaluation, data=data)
 """
 EACH = ("--config.mesh.seed=4", "--config.mesh.data=1")  # a device for each seed
-LONG = "--config.epochs=30"
+EPOCHS = 8
+LONG = (f"--config.epochs={EPOCHS}", "--config.eval.while_training=False")
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +81,15 @@ def config(tmp_path_factory):
     return path
 
 
-def begin(config: pathlib.Path, folder: pathlib.Path, count: int, *words: str, of_last: tuple[str, ...] = ()) -> list[subprocess.Popen]:
-    """The processes of one run."""
+def begin(
+    config: pathlib.Path, folder: pathlib.Path, count: int, *words: str, of_last: tuple[str, ...] = (), **more: str
+) -> list[subprocess.Popen]:
+    """The processes of one run; more: variables of their environment."""
     port, begun = starter.free_port(), []
     for i in range(count):
         place = (f"--distributed=127.0.0.1:{port},{count},{i}", "--patience=15")
         arguments = (*TRAIN, f"--config={config}", f"--workdir={folder / 'run'}", *place, *words, *(of_last if i == count - 1 else ()))
-        begun.append(subprocess.Popen(**options(folder, *arguments, **environment())))
+        begun.append(subprocess.Popen(**options(folder, *arguments, **environment(), **more)))
     return begun
 
 
@@ -131,21 +144,21 @@ def alone(config, tmp_path, capsys):
 
 
 def test_a_run_goes_on_in_any_number_of_processes(config, tmp_path, alone):
-    epochs = tmp_path / "run" / "checkpoints" / "epochs"
-    two = begin(config, tmp_path, 2, LONG)
+    epochs, slowly = tmp_path / "run" / "checkpoints" / "epochs", {"PAUSE_SECONDS": "0.2"}  # before each step, so that none is too late
+    two = begin(config, tmp_path, 2, *LONG, **slowly)
     wait_for(epochs / "1.json", two)
     two[1].send_signal(signal.SIGTERM)
     assert [code for code, _ in results(two)] == [128 + signal.SIGTERM] * 2
     done = Store(epochs, 4, print).numbers()
-    four = begin(config, tmp_path, 4, LONG)
+    four = begin(config, tmp_path, 4, *LONG, **slowly)
     wait_for(epochs / f"{done[-1] + 1}.json", four)
     four[2].kill()
     ends = results(four)
     assert ends.pop(2)[0] == -signal.SIGKILL
     assert all(code == 2 and "process 2 of 4 on" in line and "run the same command again to resume" in line for code, line in ends), ends
-    assert done[-1] < len(Store(epochs, 4, print).numbers()) < 30
-    assert main.main([f"--config={config}", f"--workdir={tmp_path / 'run'}", LONG, *EACH]) == 0
-    assert_same(tmp_path / "run", alone("", LONG, *EACH, "--config.save.resume_every_minutes=60"))
+    assert done[-1] < len(Store(epochs, 4, print).numbers()) < EPOCHS
+    assert main.main([f"--config={config}", f"--workdir={tmp_path / 'run'}", *LONG, *EACH]) == 0
+    assert_same(tmp_path / "run", alone("", *LONG, *EACH, "--config.save.resume_every_minutes=60"))
 
 
 def test_a_batch_is_shared_and_each_process_reads_its_part(config, tmp_path, alone):
@@ -289,6 +302,24 @@ class Keys:
         with self.changed:
             self.closed = True
             self.changed.notify_all()
+
+
+def test_who_is_done_waits_for_all_others_and_then_calls_the_service_no_more(monkeypatch):
+    """A thread that is inside a call of the service while Python ends would abort a process that has done all its work."""
+    monkeypatch.setattr(watch, "BEAT_SECONDS", 1e-3)
+    keys = Keys()
+    watches = [watch.Watch(i, ["a", "b", "c"], keys, 60.0) for i in range(3)]
+    first = [threading.Thread(target=watches[i].finish) for i in range(2)]
+    for thread in first:
+        thread.start()
+    time.sleep(0.1)
+    assert all(thread.is_alive() for thread in first)  # the third is not done
+    watches[2].finish()
+    for thread in first:
+        thread.join()
+    beats = {key: value for key, value in keys.kept.items() if "beat" in key}
+    time.sleep(0.1)
+    assert beats == {key: value for key, value in keys.kept.items() if "beat" in key}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # how the watches end here

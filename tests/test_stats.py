@@ -8,6 +8,7 @@ import sys
 import types
 from pathlib import Path
 
+import analyses
 import numpy as np
 import pandas as pd
 import published
@@ -31,6 +32,12 @@ NAMES = "ERM pAdaIN SagNet InfoDrop Stylized Debiased CAE EDSR".split()
 BIASBED_RANKS = np.array(
     [list(map(int, row)) for row in "36258147 57846312 67581423 87561423 67851432 75861234 47638125 58764213 47658312 64758321".split()]
 )
+
+
+@pytest.fixture(autouse=True)
+def of_few_draws():
+    with analyses.of_few_draws():
+        yield
 
 
 def matrix_of(x, names=None) -> pd.DataFrame:

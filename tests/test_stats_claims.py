@@ -4,6 +4,7 @@ import html
 import re
 import shlex
 
+import analyses
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +19,12 @@ from jaxbed.stats.output import report
 from jaxbed.stats.reading import records, roles
 from jaxbed.stats.selection import criteria
 from jaxbed.stats.sensitivity import power
+
+
+@pytest.fixture(autouse=True, scope="module")
+def of_few_draws():
+    with analyses.of_few_draws():
+        yield
 
 
 def gapped(algorithms, runs, datasets, gap=30.0):

@@ -14,6 +14,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import analyses
 import pytest
 
 from jaxbed.stats import main, names
@@ -24,6 +25,12 @@ HEADER = "algorithm,run,dataset,accuracy"
 SETS = ("Kante", "Umriß")
 ALONE = ("--exclude", "lff")  # both algorithms of ROWS are read and one is left, so that nothing is compared, which takes its time
 ROWS = [(name, run, dataset, 50.25 + run + 3 * (name == "lff")) for name in ("erm", "lff") for run in (1, 2, 3) for dataset in SETS]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def of_few_draws():
+    with analyses.of_few_draws():
+        yield
 
 
 def table(separator: str = ",", decimal: str = ".", ending: str = "", header: str = HEADER) -> str:

@@ -5,6 +5,7 @@ import io
 import json
 import re
 
+import analyses
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,6 +38,12 @@ def without_figures():
         yield
 
 
+@pytest.fixture
+def of_few_draws():
+    with analyses.of_few_draws():
+        yield
+
+
 def report(folder, *call: str) -> tuple[dict, str, str]:
     """stats.json, the printed text in one line, and the page of one call."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -48,7 +55,7 @@ def report(folder, *call: str) -> tuple[dict, str, str]:
 @pytest.fixture(scope="module")
 def four(tmp_path_factory) -> str:
     """Scores of four algorithms that differ, ERM among them."""
-    return write(tmp_path_factory.mktemp("four") / "scores.csv", apart(4, 12, 3.0), ["ERM", "b", "c", "d"])
+    return write(tmp_path_factory.mktemp("four") / "scores.csv", apart(4, 8, 3.0), ["ERM", "b", "c", "d"])
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +69,21 @@ def apart(algorithms: int, datasets: int, gap: float, seed: int = 0) -> np.ndarr
     return 50 + gap * np.arange(algorithms)[:, None] + 5 * np.arange(datasets) + rng.normal(size=(algorithms, datasets))
 
 
-def test_specifications_that_cannot_reject_are_not_counted(tmp_path):
-    """Wilcoxon with Holm over 28 pairs of 8 algorithms needs 11 data sets."""
-    path = write(tmp_path / "scores.csv", apart(8, 10, 2.0), [f"a{place}" for place in range(8)])
-    results, text, page = report(tmp_path, path, "--permutations", "2000")
-    found = results["multiverse"]
-    assert found["left_out"] == [{"test": "Wilcoxon + Holm", "datasets": 10, "smallest_p": 28 / 2**9, "specifications": 1}]
-    assert "Wilcoxon + Holm" not in found["varied"]["test"] and {row["specifications"] for row in found["pairs"]} == {4}
+def test_specifications_that_cannot_reject_are_not_counted(tmp_path, of_few_draws):
+    """Wilcoxon with Holm over 6 pairs of 4 algorithms needs 8 data sets."""
+    path = write(tmp_path / "scores.csv", apart(4, 7, 2.0), list("abcd"))
+    results, text, page = report(tmp_path, path)
+    multiverse = results["multiverse"]
+    assert multiverse["left_out"] == [{"test": "Wilcoxon + Holm", "datasets": 7, "smallest_p": 6 / 2**6, "specifications": 1}]
+    assert "Wilcoxon + Holm" not in multiverse["varied"]["test"] and {row["specifications"] for row in multiverse["pairs"]} == {4}
     assert "in 4 of 4 specifications" in text and "1 specifications are not counted" not in text
-    assert "1 specification is not counted because it cannot reject whatever the scores (Wilcoxon + Holm on 10 data sets)" in text
+    assert "1 specification is not counted because it cannot reject whatever the scores (Wilcoxon + Holm on 7 data sets)" in text
     assert "cannot reject, whatever the scores" in page.split("<h2>How firm")[1]
 
 
 @pytest.mark.parametrize("question", ["new-datasets", "these-datasets"])
 def test_draws_are_not_resolved_beyond_one(tmp_path, question):
-    path = write(tmp_path / "scores.csv", apart(8, 12, 9.0), [f"a{place}" for place in range(8)], runs=15)
+    path = write(tmp_path / "scores.csv", apart(5, 12, 9.0), list("abcde"), runs=15)
     _, text, page = report(tmp_path, path, "--question", question, "--permutations", "2000")
     out = tmp_path / "out"
     assert "p ≤0.0005" in text or question == "these-datasets"
@@ -90,7 +97,7 @@ def test_draws_are_not_resolved_beyond_one(tmp_path, question):
         assert "all 2000 resamples of the runs" in text
 
 
-def test_one_family_all_pairs_without_a_baseline_and_comparisons_with_it_where_asked(four, against_erm, tmp_path):
+def test_one_family_all_pairs_without_a_baseline_and_comparisons_with_it_where_asked(four, against_erm, tmp_path, of_few_draws):
     results, text, _ = report(tmp_path, four)
     assert results["baseline"] is None and results["claims"]["family"] == "pairs" and "than ERM (3 comparisons" not in text
     assert "Of all 6 pairs, adjusted for all" in text
@@ -108,7 +115,7 @@ def test_one_family_all_pairs_without_a_baseline_and_comparisons_with_it_where_a
     assert "z test against the baseline with Holm&#x27;s adjustment</span></caption>" in page  # its table
 
 
-def test_a_comparison_without_a_difference_in_the_overall_test_is_no_claim(tmp_path):
+def test_a_comparison_without_a_difference_in_the_overall_test_is_no_claim(tmp_path, of_few_draws):
     matrix = 50 + np.random.default_rng(81).normal(size=(4, 8))
     path = write(tmp_path / "scores.csv", matrix, list("abcd"), runs=2, noise=0)
     results, text, _ = report(tmp_path, path, "--baseline", "a")
@@ -117,7 +124,7 @@ def test_a_comparison_without_a_difference_in_the_overall_test_is_no_claim(tmp_p
     assert "Comparisons with p below alpha do not count" in text
 
 
-def test_claims_on_these_datasets_need_a_dataset_that_differs(tmp_path):
+def test_claims_on_these_datasets_need_a_dataset_that_differs(tmp_path, of_few_draws):
     rng = np.random.default_rng(0)
     for seed in range(3):
         path = write(tmp_path / "scores.csv", 50 + np.zeros((3, 4)) + rng.normal(size=4), list("abc"), runs=5, noise=1.0 + seed / 100)
@@ -125,7 +132,7 @@ def test_claims_on_these_datasets_need_a_dataset_that_differs(tmp_path):
         assert claims["overall"]["differ"] or not claims["found"]
 
 
-def test_means_have_a_t_interval_beside_the_percentiles_and_the_page_says_what_those_cover(tmp_path):
+def test_means_have_a_t_interval_beside_the_percentiles_and_the_page_says_what_those_cover(tmp_path, of_few_draws):
     path = write(tmp_path / "scores.csv", apart(3, 6, 3.0), list("abc"), noise=1.0)
     results, _, page = report(tmp_path, path)
     frame = pd.read_csv(path)
@@ -148,7 +155,7 @@ def test_heads_are_words(against_erm):
 
 
 @pytest.mark.parametrize("algorithms", [2, 3])
-def test_no_p_is_quoted_that_takes_datasets_of_one_family_for_separate_evidence(tmp_path, capsys, algorithms):
+def test_no_p_is_quoted_that_takes_datasets_of_one_family_for_separate_evidence(tmp_path, capsys, of_few_draws, algorithms):
     path = write(tmp_path / "scores.csv", apart(algorithms, 7, 9.0), list("xyz")[:algorithms])
     (tmp_path / "roles.csv").write_text("dataset,family\n" + "".join(f"d{column},shared\n" for column in range(7)))
     assert main.main([path, "--permutations", "200", "--roles", str(tmp_path / "roles.csv")]) == 0
@@ -158,7 +165,7 @@ def test_no_p_is_quoted_that_takes_datasets_of_one_family_for_separate_evidence(
     assert "PERFECT_AGREEMENT" not in text and "TWO_ALGORITHMS" not in text
 
 
-def test_a_dataset_on_which_all_tie_has_no_statistic(tmp_path, capsys):
+def test_a_dataset_on_which_all_tie_has_no_statistic(tmp_path, capsys, of_few_draws):
     matrix = apart(2, 3, 5.0)
     matrix[:, 1] = 50
     path = write(tmp_path / "scores.csv", matrix, ["x", "y"], noise=0)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from test_main import command
+from commands import command
 
 from jaxbed import cli, command_line, config, main
 from jaxbed.system import ending

@@ -110,11 +110,23 @@ def program(cfg: config.Train, source: Source | None = None, trains: bool = True
     return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source), trains)
 
 
-def take_steps(method: Any, count: int = 2) -> tuple[Method, State, dict[str, np.ndarray]]:
-    """(the method, the state after so many steps of one seed of RESNET_4, the metrics of the last step)."""
-    made = method.make(Info(16, 64, 4, 2), RESNET_4, Optim(lr=0.05, momentum=0.9))
+def _method_and_batch(config: Any) -> tuple[Method, dict[str, np.ndarray]]:
     image = np.random.default_rng(0).random((8, 16, 16, 3), np.float32)
     batch = {"image": image, "label": np.arange(8, dtype=np.int32), "index": np.arange(8, dtype=np.int32)}
+    return config.make(Info(16, 64, 4, 2), RESNET_4, Optim(lr=0.05, momentum=0.9)), batch
+
+
+def programs(config: Any) -> list[str]:
+    """The start and a step of one seed of RESNET_4, lowered: methods of which these are equal compute the same to the last bit."""
+    made, batch = _method_and_batch(config)
+    key = jax.random.key(0)
+    state = jax.eval_shape(made.init, key, batch)
+    return [jax.jit(made.init).lower(key, batch).as_text(), jax.jit(made.step).lower(state, batch, key).as_text()]
+
+
+def take_steps(config: Any, count: int = 2) -> tuple[Method, State, dict[str, np.ndarray]]:
+    """(the method, the state after so many steps of one seed of RESNET_4, the metrics of the last step)."""
+    made, batch = _method_and_batch(config)
     state, step = jax.jit(made.init)(jax.random.key(0), batch), jax.jit(made.step)
     for number in range(count):
         state, metrics = step(state, batch, jax.random.key(number))

@@ -1,6 +1,7 @@
 """Names of algorithms, datasets, metrics and families: one spelling for each, which one is meant, and how messages quote them."""
 
 import difflib
+import functools
 import re
 import shlex
 import unicodedata
@@ -43,6 +44,7 @@ def from_cell(text: str) -> str:
     return text[1:] if text[:1] == "'" and FORMULA.match(text) else text
 
 
+@functools.lru_cache(maxsize=4096)  # names are compared each with each
 def key(name: str) -> str:
     """Equal for names that differ only in case, spaces, `_`, `-`, invisible characters or Unicode form.
 

@@ -1,6 +1,7 @@
 """How a command ends: with an exit code and, where something is wrong, with words for a person in place of a traceback."""
 
 import errno
+import gc
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ STOPPED = 128 + signal.SIGINT
 MESSAGE = "jaxbed: stopped; run the same command again to resume"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 CURE = "take fewer seeds, a smaller batch_size or a smaller network"
+OBJECTS = 10_000  # new ones before Python looks for garbage in cycles: imports and tracing make many and leave little
 
 CURES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space"),
@@ -66,6 +68,7 @@ def process(command: Callable[[], int]) -> NoReturn:
 
     A second signal ends it at once, and so does one that arrives where Python ignores exceptions, as in its garbage collector.
     """
+    gc.set_threshold(OBJECTS)
     ignored, asked = sys.unraisablehook, 0
 
     def stop(number: int, _frame: Any) -> NoReturn:

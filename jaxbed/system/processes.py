@@ -248,4 +248,4 @@ def together() -> Iterator[None]:
             watching.end_all(2, reason if reason.startswith(tuple(_group.names)) else f"{name}: {reason}")
         traceback.print_exc()
         watching.end_all(1, f"{name}: {type(error).__name__}: {error}")
-    watching.tell(0, "")
+    watching.finish()

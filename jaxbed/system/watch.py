@@ -77,7 +77,8 @@ class Watch:
         self._passed, self._round = 0, 0  # those of them where it asked for wishes; wishes that were fulfilled
         self._wish, self._agreed, self._last = 0, 0, 0  # its own; that of all; of the times that it asks, the last that goes without
         self._alone, self._compiling = 0, False
-        threading.Thread(target=self._run, name=f"watch of process {index}", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=f"watch of process {index}", daemon=True)
+        self._thread.start()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -115,6 +116,11 @@ class Watch:
         with contextlib.suppress(Exception):  # of several kinds: the service is gone
             self._client.key_value_set(f"now/end/{self._index}", json.dumps([code, reason]), allow_overwrite=True)
 
+    def finish(self) -> None:
+        """Says that this process is done, and returns when all are: a thread that called the service while Python ends would abort it."""
+        self.tell(0, "")
+        self._thread.join()
+
     def end_all(self, code: int, reason: str) -> NoReturn:
         """Ends this process at once, and with it all others."""
         self.tell(code, reason)
@@ -136,6 +142,8 @@ class Watch:
                 for index, (code, reason) in ends.items():
                     if code and index != self._index:
                         _end(code, reason)
+                if len(ends) == len(self._names):
+                    return
                 self._agree(now, ends)
             except Exception as error:  # of several kinds
                 _end(LOST, f"{self._names[0]} is lost, and with it the service at which all meet ({str(error).splitlines()[0]})")

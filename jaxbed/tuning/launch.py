@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 from jaxbed.system import ending
-from jaxbed.tuning.grid import value
 
 Runs = dict[pathlib.Path, list[str]]  # workdir -> arguments of `jaxbed train`, the workdir's own among them
 Launch = Callable[[Runs], None]  # comes back when all are done; ends the program where one failed, see `check`
@@ -164,6 +163,8 @@ def _executor(parameters: dict[str, Any], folder: pathlib.Path) -> Any:
 
 def _parameter(text: str) -> tuple[str, Any]:
     """'timeout_min=60' -> ('timeout_min', 60)."""
+    from jaxbed.tuning.grid import value  # imports JAX, which `jaxbed launch` does without
+
     name, equals, word = text.partition("=")
     if not equals or not name:
         raise ValueError(f"--slurm {text}: write NAME=VALUE, e.g. --slurm timeout_min=60 --slurm slurm_partition=gpu")

@@ -7,6 +7,7 @@ is touched before the fork. Requests and answers are JSON lines on stdin and std
     {"run": [word, ...]}                    ->  {"code"}: another program, in the mount namespace of this process
 """
 
+import gc
 import json
 import logging
 import os
@@ -23,12 +24,16 @@ IMPORTED = (
     *("jaxbed.command_line", "jaxbed.training.train", "jaxbed.training.staged", "jaxbed.evaluation.evaluate", "jaxbed.tuning.sweep"),
     "jaxbed.stats.main",
     *("jaxbed.stats.figures.drawing", "jaxbed.stats.output.document", "jaxbed.stats.output.html", "jaxbed.data.records"),
+    *("jaxbed.presets.datasets", "jaxbed.methods.erm", "jaxbed.methods.jtt", "jaxbed.models.mlp"),  # of the configurations
 )
 
 
 def serve() -> None:
+    gc.disable()
     for module in IMPORTED:
         __import__(module)
+    gc.freeze()  # children neither go through what was imported, nor copy it
+    gc.enable()
     logging.root.handlers.clear()  # those of libraries that the command itself may not import
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     for line in sys.stdin:

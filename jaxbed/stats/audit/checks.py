@@ -9,6 +9,7 @@ table but is not among the runs, and a test set that served as validation split.
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pandas as pd
 
 from jaxbed.stats import names
@@ -84,15 +85,17 @@ def outlier_runs(selected: pd.DataFrame) -> list[dict]:
     """
     scores = printed_tables.grid(selected)
     owner = scores.index.get_level_values("algorithm")
-    steps = scores.round(ranks.DECIMALS).apply(lambda column: column.drop_duplicates().sort_values().diff().min()).fillna(1.0)
+    steps = scores.round(ranks.DECIMALS).apply(_smallest_step)
     medians = scores.groupby("algorithm").median()
     deviation = scores - medians.loc[owner].to_numpy()
     mad = deviation.abs().groupby("algorithm").median().clip(lower=steps, axis=1)
     z = 0.6745 * deviation / mad.loc[owner].to_numpy()
-    huge = deviation.abs() > HUGE * scores.apply(_range_of_others)
+    doubted = z.index[(z.abs() > OUTLIER).any(axis=1)]
+    if doubted.empty:
+        return []
+    huge, unit = deviation.abs() > HUGE * scores.apply(_range_of_others), mad.median()
     findings = []
-    for algorithm, run in z.index[(z.abs() > OUTLIER).any(axis=1)]:
-        unit = mad.median()
+    for algorithm, run in doubted:
         nearest = printed_tables.nearest(scores.loc[(algorithm, run)], medians, unit)
         middle = ((medians - scores.loc[(algorithm, run)]) / unit).abs().median(axis=1)
         mislabelled = 2 * middle[nearest] < middle[algorithm]
@@ -132,6 +135,8 @@ def diverged(frame: pd.DataFrame) -> list[dict]:
 def frozen_runs(frame: pd.DataFrame, epochs: int = 20) -> list[dict]:
     """FROZEN_RUN: runs with the same accuracy for more than `epochs` evaluated epochs in a row."""
     rows, cell = _accuracy(frame), [*RUN, "dataset"]
+    if rows.empty:
+        return []
     rows = rows.sort_values([*cell, "epoch"])
     stretch = rows.groupby(cell)["value"].diff().round(ranks.DECIMALS).ne(0).cumsum().rename("stretch")
     stretches = rows.groupby([*cell, stretch])["epoch"].agg(["size", "min", "max"]).reset_index()
@@ -158,6 +163,8 @@ def validation_is_test(frame: pd.DataFrame) -> list[dict]:
     """VAL_IS_TEST: a test set on which a run scores as on its validation split at all epochs, three or more, with varying scores."""
     good = _accuracy(frame)
     val, test = good[good["role"] == "val"], good[good["role"] != "val"]
+    if val.empty:
+        return []
     both = test.merge(val[[*RUN, "epoch", "dataset", "value"]], on=[*RUN, "epoch"], suffixes=("", "_val"))
     both["equal"] = (both["value"] - both["value_val"]).round(ranks.DECIMALS) == 0
     curves = both.groupby(["dataset", "dataset_val", *RUN], sort=False).agg(
@@ -242,6 +249,12 @@ def few_blocks(selected: pd.DataFrame, families: Mapping[str, str]) -> list[dict
     one, many = ("family of data sets", "families of data sets") if families else ("data set", "data sets")
     text = f"only {blocks} {one if blocks == 1 else many}: approximate p-values are rough, use exact ones"
     return [{"code": "FEW_BLOCKS", "text": text, "blocks": blocks}]
+
+
+def _smallest_step(scores: pd.Series) -> float:
+    """Between two different scores; 1 if all are equal."""
+    steps = np.diff(np.unique(scores.dropna()))
+    return float(steps.min()) if len(steps) else 1.0
 
 
 def _range_of_others(scores: pd.Series) -> pd.Series:

@@ -201,16 +201,21 @@ def _hamiltonian(won: np.ndarray, games: np.ndarray, design: np.ndarray, chains:
     warm-up, and the scales below are enough. Chains start from the prior.
     """
 
-    def density(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The log density [chains] and its gradient [chains, n]."""
+    def log_density(x: np.ndarray) -> np.ndarray:
+        """[chains]"""
         contrasts, log_sigma = x[:, :-1], x[:, -1:]
         difference = contrasts @ design.T
+        squares = (contrasts**2).sum(axis=1, keepdims=True) * np.exp(-2 * log_sigma)
+        likelihood = difference @ won - np.logaddexp(0, difference) @ games
+        return likelihood - (wide * log_sigma + squares / 2 + 2 * log_sigma**2)[:, 0]
+
+    def slope(x: np.ndarray) -> np.ndarray:
+        """The gradient of the log density, [chains, n]."""
+        contrasts, log_sigma = x[:, :-1], x[:, -1:]
         precision = np.exp(-2 * log_sigma)
         squares = (contrasts**2).sum(axis=1, keepdims=True) * precision
-        likelihood = difference @ won - np.logaddexp(0, difference) @ games
-        gradient = (won - games * _logistic(difference)) @ design - contrasts * precision
-        value = likelihood - (wide * log_sigma + squares / 2 + 2 * log_sigma**2)[:, 0]
-        return value, np.hstack([gradient, squares - wide - 4 * log_sigma])
+        gradient = (won - games * _logistic(contrasts @ design.T)) @ design - contrasts * precision
+        return np.hstack([gradient, squares - wide - 4 * log_sigma])
 
     rng = np.random.default_rng(seed)
     wide = design.shape[1]
@@ -218,18 +223,19 @@ def _hamiltonian(won: np.ndarray, games: np.ndarray, design: np.ndarray, chains:
     scale = np.append(np.full(wide, 1 / np.sqrt(1 + known)), 1 / np.sqrt(4 + 2 * wide * known / (1 + known)))
     log_sigma = rng.normal(0, 0.5, (chains, 1))
     x = np.hstack([rng.standard_normal((chains, wide)) * np.exp(log_sigma), log_sigma])
-    value, gradient = density(x)
+    value, gradient = log_density(x), slope(x)
     step, kept = 0.3, []
     for turn in range(warm_up + length):
         momentum = rng.standard_normal(x.shape)
         energy = (momentum**2).sum(axis=1) / 2 - value
-        new, new_value, new_gradient = x, value, gradient
+        new, new_gradient = x, gradient
         with np.errstate(over="ignore", invalid="ignore"):  # a step that is too long ends in infinity or NaN and is rejected
             for _ in range(rng.integers(1, 6)):
                 momentum = momentum + step / 2 * scale * new_gradient
                 new = new + step * scale * momentum
-                new_value, new_gradient = density(new)
+                new_gradient = slope(new)
                 momentum = momentum + step / 2 * scale * new_gradient
+            new_value = log_density(new)
             accepted = np.exp(np.minimum(0, energy + new_value - (momentum**2).sum(axis=1) / 2))
         accepted = np.nan_to_num(accepted)
         taken = rng.random(chains) < accepted

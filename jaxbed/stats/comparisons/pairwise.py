@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # loads scipy.stats at its first use, which takes half a second
 
 from jaxbed.stats.comparisons import ranks
 
@@ -110,7 +110,7 @@ def shift_interval(differences: Sequence[float], level: float = 0.95) -> tuple[f
 
 def sign_test(wins: int, losses: int) -> float:
     """Exact two-sided p of the sign test, ties left out; 1 without wins and losses."""
-    return min(1.0, 2 * float(stats.binom.cdf(min(wins, losses), wins + losses, 0.5)))
+    return min(1.0, 2 * float(scipy.stats.binom.cdf(min(wins, losses), wins + losses, 0.5)))
 
 
 def cliffs_delta(x: Sequence[float], y: Sequence[float]) -> float:
@@ -132,13 +132,13 @@ def _chances(sizes: tuple[int, ...]) -> np.ndarray:
 def _doubled_signed_ranks(differences: Sequence[float], pratt: bool) -> np.ndarray:
     d = np.round(np.asarray(differences, dtype=float), DIFFERENCE_DECIMALS)
     d = d if pratt else d[d != 0]
-    signed = np.sign(d) * 2 * stats.rankdata(np.abs(d))
+    signed = np.sign(d) * 2 * scipy.stats.rankdata(np.abs(d))
     return np.rint(signed[d != 0]).astype(int)
 
 
 def _z(pairs: Comparisons) -> np.ndarray:
     n, m = pairs.doubled_ranks.shape
-    return 2 * stats.norm.sf(np.abs(pairs.rank_sums() / (2 * m)) / np.sqrt(n * (n + 1) / (6 * m)))
+    return 2 * scipy.stats.norm.sf(np.abs(pairs.rank_sums() / (2 * m)) / np.sqrt(n * (n + 1) / (6 * m)))
 
 
 def _conover(pairs: Comparisons) -> np.ndarray:
@@ -148,7 +148,7 @@ def _conover(pairs: Comparisons) -> np.ndarray:
     residual = int(m * (doubled**2).sum() - (doubled.sum(axis=1) ** 2).sum())  # m times the variance left, exact
     if residual == 0:
         return np.where(differences == 0, 1.0, 0.0)
-    return 2 * stats.t.sf(differences / np.sqrt(2 * residual / degrees), degrees)
+    return 2 * scipy.stats.t.sf(differences / np.sqrt(2 * residual / degrees), degrees)
 
 
 def _wilcoxon(pairs: Comparisons) -> list[float]:
@@ -238,7 +238,7 @@ def control(matrix: pd.DataFrame, baseline: str) -> pd.DataFrame:
     n, m = matrix.shape
     others = [name for name in matrix.index if name != baseline]
     z = (means[others] - means[baseline]).abs() / np.sqrt(n * (n + 1) / (6 * m))
-    adjusted = holm(2 * stats.norm.sf(z))
+    adjusted = holm(2 * scipy.stats.norm.sf(z))
     p = pd.DataFrame(np.nan, index=matrix.index, columns=matrix.index)
     p.loc[others, baseline] = p.loc[baseline, others] = adjusted
     return p

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # loads scipy.stats at its first use, which takes half a second
 
 from jaxbed.stats.comparisons import pairwise, permutation, ranks, run_permutations
 
@@ -43,7 +43,7 @@ def test(selected: pd.DataFrame, *, paired: bool = False, draws: int = permutati
 
 def kruskal_p(h: float, degrees_of_freedom: int) -> float:
     """P(chi2 >= h), to check a published H; degrees_of_freedom = n - 1."""
-    return float(stats.chi2.sf(h, degrees_of_freedom))
+    return float(scipy.stats.chi2.sf(h, degrees_of_freedom))
 
 
 def dunn(selected: pd.DataFrame) -> pd.DataFrame:
@@ -59,7 +59,7 @@ def dunn(selected: pd.DataFrame) -> pd.DataFrame:
         mean, size, variance = ranked["mean"].to_numpy(), ranked["size"].to_numpy(), ranked["variance"].to_numpy()
         z = (mean[i] - mean[j]) / np.sqrt(np.where(variance[i] > 0, variance[i], 1) * (1 / size[i] + 1 / size[j]))  # no variance: z = 0
         columns = {"algorithm_i": ranked.index[i], "algorithm_j": ranked.index[j], "mean_rank_i": mean[i], "mean_rank_j": mean[j]}
-        p = 2 * stats.norm.sf(np.abs(z))
+        p = 2 * scipy.stats.norm.sf(np.abs(z))
         frames.append(pd.DataFrame({"dataset": dataset, **columns, "p": p, "p_holm": pairwise.holm(p)}))
     frame = pd.concat(frames, ignore_index=True)
     return frame.assign(p_holm_all=pairwise.holm(frame["p"]))
@@ -120,7 +120,7 @@ def intervals(selected: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     _refuse_repeats(selected)
     ordered = selected.sort_values("run", kind="stable")  # the same sums whatever the order of rows
     frame = ordered.groupby(["algorithm", "dataset"])["value"].agg(mean="mean", std="std", n="size")
-    half = stats.t.ppf((1 + level) / 2, frame["n"] - 1) * frame["std"] / np.sqrt(frame["n"])
+    half = scipy.stats.t.ppf((1 + level) / 2, frame["n"] - 1) * frame["std"] / np.sqrt(frame["n"])
     frame = frame.assign(low=frame["mean"] - half, high=frame["mean"] + half)
     return selected[["algorithm", "dataset"]].drop_duplicates().merge(frame.reset_index(), how="left")
 
@@ -196,7 +196,9 @@ def _run_ranks(rows: pd.DataFrame) -> pd.Series:
 def _ranks_by_algorithm(rows: pd.DataFrame) -> pd.DataFrame:
     """Per algorithm the mean and number of its ranks, and the variance (ddof 1) of all ranks."""
     ranked = _run_ranks(rows)
-    return ranked.groupby(rows["algorithm"], sort=False).agg(["mean", "size"]).assign(variance=ranked.var())
+    codes, names = pd.factorize(rows["algorithm"])
+    size = np.bincount(codes)
+    return pd.DataFrame({"mean": np.bincount(codes, ranked) / size, "size": size, "variance": ranked.var()}, index=names)
 
 
 def _runs_by_datasets(selected: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # loads scipy.stats at its first use, which takes half a second
 
 DECIMALS = 9  # mean([.1, .2, .3]) != mean([.3, .2, .1]) in floating point, but they tie
 FEW_BLOCKS = 6  # with fewer, no two-sided test of sign type can reach 0.05, and approximations of p are rough
@@ -96,9 +96,9 @@ def _statistics(spread: float, largest: float, tie_correction: float, n: int, m:
         concordance = spread / largest
         chi2 = m * (n - 1) * concordance
         f = (m - 1) * spread / (largest - spread) if spread < largest else float("inf")
-        p_chi2 = float(stats.chi2.sf(chi2, n - 1))
+        p_chi2 = float(scipy.stats.chi2.sf(chi2, n - 1))
         # n = m = 2 leaves 0 moment degrees of freedom: no F distribution
-        p_f = {name: float(stats.f.sf(f, *pair)) if min(pair) > 0 else nan for name, pair in degrees.items()}
+        p_f = {name: float(scipy.stats.f.sf(f, *pair)) if min(pair) > 0 else nan for name, pair in degrees.items()}
     return {
         "chi2": chi2,
         "chi2_uncorrected": chi2 * tie_correction,
@@ -122,7 +122,7 @@ def _exact(ranks: pd.DataFrame, spread: float, largest: float) -> float:
         return 1.0
     if n == 2:
         wins, losses = int((ranks.iloc[0] == 1).sum()), int((ranks.iloc[0] == 2).sum())
-        return float(stats.binomtest(wins, wins + losses).pvalue)
+        return float(scipy.stats.binomtest(wins, wins + losses).pvalue)
     if spread == largest:
         # all data sets have the same order and ties: each but the first must hit it, one of n! / (product of t!) arrangements
         ties = ranks.iloc[:, 0].value_counts()
@@ -178,7 +178,7 @@ def quade(matrix: pd.DataFrame) -> dict:
         f, p = float("nan"), 1.0
     else:
         f = (m - 1) * between / (total - between) if between < total else float("inf")
-        p = float(stats.f.sf(f, *degrees))
+        p = float(scipy.stats.f.sf(f, *degrees))
     return {"test": "Quade, ties averaged", "f": f, "f_degrees_of_freedom": degrees, "p": p}
 
 
@@ -200,7 +200,7 @@ def nemenyi(matrix: pd.DataFrame) -> pd.DataFrame:
 
 def critical_difference(n: int, m: int, alpha: float = 0.05) -> float:
     """The difference of mean ranks at which Nemenyi's p equals alpha: q / sqrt(2) * sqrt(n (n+1) / (6 m))."""
-    return float(stats.studentized_range.ppf(1 - alpha, n, float("inf"))) / math.sqrt(2) * _standard_error(n, m)
+    return float(scipy.stats.studentized_range.ppf(1 - alpha, n, float("inf"))) / math.sqrt(2) * _standard_error(n, m)
 
 
 def smallest_p(n: int, m: int) -> float:
@@ -216,4 +216,5 @@ def _standard_error(n: int, m: int) -> float:
 def _tail(difference: float | np.ndarray, n: int, m: int) -> np.ndarray:
     """P(studentized range >= that of a difference of mean ranks)."""
     q = math.sqrt(2) * np.asarray(difference) / _standard_error(n, m)
-    return np.clip(stats.studentized_range.sf(q, n, float("inf")), 0.0, 1.0)  # sf is 1 - cdf, which may leave [0, 1] by a rounding error
+    p = scipy.stats.studentized_range.sf(q, n, float("inf"))
+    return np.clip(p, 0.0, 1.0)  # sf is 1 - cdf, which may leave [0, 1] by a rounding error

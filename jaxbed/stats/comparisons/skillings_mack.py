@@ -10,7 +10,7 @@ from itertools import permutations
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # loads scipy.stats at its first use, which takes half a second
 
 from jaxbed.stats.comparisons import permutation, ranks
 
@@ -50,7 +50,7 @@ def test(matrix: pd.DataFrame, *, draws: int = permutation.DRAWS, seed: int = 0)
         "test": "Skillings-Mack",
         "statistic": observed,
         "degrees_of_freedom": n - 1,
-        "p_chi2": float(stats.chi2.sf(observed, n - 1)),
+        "p_chi2": float(scipy.stats.chi2.sf(observed, n - 1)),
         **permutation.p_value(hits, arrangements, draws, exact),
         "seed": None if exact else seed,
         "n_datasets": len(scores),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # loads scipy.stats at its first use, which takes half a second
 
 from jaxbed.stats.comparisons import ranks
 
@@ -55,7 +55,7 @@ def resample(selected: pd.DataFrame, draws: int = 2000, seed: int = 0, datasets:
         drawn = rng.integers(len(scores), size=(draws, len(scores)))
         chosen = scores[drawn[:, :, None], columns[:, None, :]]  # [B, r, m]
         means[:, row] = chosen.mean(axis=1).round(ranks.DECIMALS)
-        iqm[:, row] = stats.trim_mean(chosen.reshape(draws, -1), 0.25, axis=1)
+        iqm[:, row] = scipy.stats.trim_mean(chosen.reshape(draws, -1), 0.25, axis=1)
     return Resamples(algorithms, names, means, iqm, datasets)
 
 
@@ -73,7 +73,7 @@ def cells(selected: pd.DataFrame, draws: int = 2000, level: float = 0.95, seed: 
         r = len(scores)
         low, high = np.quantile(resamples.means[:, row], tails, axis=0)
         mean = scores.mean(axis=0)
-        half = stats.t.ppf(tails[1], r - 1) * scores.std(axis=0, ddof=1) / math.sqrt(r) if r > 1 else np.full(len(mean), np.nan)
+        half = scipy.stats.t.ppf(tails[1], r - 1) * scores.std(axis=0, ddof=1) / math.sqrt(r) if r > 1 else np.full(len(mean), np.nan)
         columns = {"algorithm": name, "dataset": resamples.datasets, "runs": r, "mean": mean, "t_low": mean - half, "t_high": mean + half}
         columns |= {"percentile_low": low, "percentile_high": high, "se": scores.std(axis=0) / math.sqrt(r)}
         frames.append(pd.DataFrame({**columns, "resamples": math.comb(2 * r - 1, r), "smallest_p": float(r) ** -r}))
@@ -89,7 +89,7 @@ def intervals(selected: pd.DataFrame, resamples: Resamples, level: float = 0.95)
     Mean and IQM mix the scales of the data sets: meaningful only if a point means the same on all of them.
     """
     grid, observed = _grid(selected), _observed(selected)
-    middle = [stats.trim_mean(grid.loc[name].to_numpy().ravel(), 0.25) for name in resamples.algorithms]
+    middle = [scipy.stats.trim_mean(grid.loc[name].to_numpy().ravel(), 0.25) for name in resamples.algorithms]
     ranked, now = rank(resamples.means), rank(observed)
     mean_ranks = ranked.mean(axis=2)
     best = mean_ranks <= mean_ranks.min(axis=1, keepdims=True) + 1e-9
@@ -167,7 +167,8 @@ def stability(
     """Every pair once: `significant`, the share of resamples in which `test` (matrix -> p [n, n]) gives p < alpha, and `fragile`; `least`
     is the share of one resample.
 
-    The default test is Nemenyi's, computed for all resamples at once; another is called for each of the first `draws` resamples.
+    The default test is Nemenyi's, computed for all resamples at once; another, of ranks within data sets, is called for the first `draws`
+    resamples, once for all that rank alike.
     """
     n, m = resamples.means.shape[1:]
     first, second, table = _pairs(resamples.algorithms)
@@ -177,8 +178,10 @@ def stability(
     else:
         # numbered columns: a data set may have been drawn twice, and names must be unique
         names = pd.Index(resamples.algorithms)
-        frames = (pd.DataFrame(means, index=names, columns=range(m)) for means in resamples.means[:draws])
-        differ = np.array([test(frame).to_numpy()[first, second] < alpha for frame in frames])
+        ranked = rank(resamples.means[:draws]).reshape(-1, n * m)
+        _, resample_of, where = np.unique(ranked, axis=0, return_index=True, return_inverse=True)
+        frames = (pd.DataFrame(resamples.means[index], index=names, columns=range(m)) for index in resample_of)
+        differ = np.array([test(frame).to_numpy()[first, second] < alpha for frame in frames])[where.ravel()]
     share = differ.mean(axis=0)
     return table.assign(significant=share, least=1 / len(differ), fragile=(share >= FRAGILE[0]) & (share <= FRAGILE[1]))
 
@@ -217,7 +220,7 @@ def _t_interval(samples: list[pd.Series], upper: float) -> tuple[np.ndarray, np.
     means = np.array([sample.mean() for sample in samples])
     runs = np.array([len(sample) for sample in samples])
     std = np.array([sample.std() if len(sample) > 1 else np.nan for sample in samples])
-    half = stats.t.ppf(upper, np.maximum(runs - 1, 1)) * std / np.sqrt(runs)
+    half = scipy.stats.t.ppf(upper, np.maximum(runs - 1, 1)) * std / np.sqrt(runs)
     return means - half, means + half
 
 

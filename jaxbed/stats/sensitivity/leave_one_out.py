@@ -87,18 +87,24 @@ def _parts(matrix: pd.DataFrame, axis: int) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _without_each(matrix: pd.DataFrame, test: Test, alpha: float, axis: int) -> pd.DataFrame:
-    parts = [decisions(part, test, alpha).assign(without=name) for name, part in _parts(matrix, axis) if min(part.shape) > 1]
-    return pd.concat(parts, ignore_index=True)[["without", *PAIR, "rank_difference", "p", "significant"]]
+    decided = [{"without": name, **_decide(part, test, alpha)} for name, part in _parts(matrix, axis) if min(part.shape) > 1]
+    without = [part["without"] for part in decided for _ in part["p"]]
+    columns = {name: np.concatenate([part[name] for part in decided]) for name in (*PAIR, "rank_difference", "p", "significant")}
+    return pd.DataFrame({"without": without, **columns})
 
 
 def decisions(matrix: pd.DataFrame, test: Test, alpha: float) -> pd.DataFrame:
     """Every pair: algorithm_i, algorithm_j, rank_difference (i - j, negative = i better), p, significant."""
-    p, means = test(matrix), ranks.mean_ranks(matrix)
+    return pd.DataFrame(_decide(matrix, test, alpha))
+
+
+def _decide(matrix: pd.DataFrame, test: Test, alpha: float) -> dict[str, np.ndarray]:
+    """The columns of `decisions`; frames of a few rows take longer to make than most tests to compute."""
+    p, means, names = test(matrix), ranks.mean_ranks(matrix).to_numpy(), matrix.index.to_numpy(object)
     i, j = np.triu_indices(len(matrix), 1)
-    difference = means.to_numpy()[i] - means.to_numpy()[j]
     values = p.loc[matrix.index, matrix.index].to_numpy()[i, j]
-    names = dict(zip(PAIR, (matrix.index[i], matrix.index[j]), strict=True))
-    return pd.DataFrame({**names, "rank_difference": difference, "p": values, "significant": values < alpha})
+    of_pair = dict(zip(PAIR, (names[i], names[j]), strict=True))
+    return {**of_pair, "rank_difference": means[i] - means[j], "p": values, "significant": values < alpha}
 
 
 def _split(rows: pd.DataFrame) -> tuple[bool, dict[str, bool]]:

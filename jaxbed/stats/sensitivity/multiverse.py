@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # loads scipy.stats at its first use, which takes half a second
 
 from jaxbed.stats import tables
 from jaxbed.stats.comparisons import pairwise, permutation, ranks
@@ -128,7 +128,7 @@ def _smallest_p(matrix: pd.DataFrame, families: Mapping[str, str]) -> dict[str, 
     """The smallest p of each of `tests` for as many algorithms and data sets without ties; Conover's can be 0."""
     n, m = matrix.shape
     blocks = len({families[name] for name in matrix}) if families else m
-    z = 2 * float(stats.norm.sf((n - 1) / np.sqrt(n * (n + 1) / (6 * m))))  # one algorithm always best, the other always worst
+    z = 2 * float(scipy.stats.norm.sf((n - 1) / np.sqrt(n * (n + 1) / (6 * m))))  # one algorithm always best, the other always worst
     return {
         "permutation": permutation.smallest_p(n, blocks)["permutation_pairs"],
         "Wilcoxon + Holm": permutation.smallest_p(n, m)["wilcoxon_holm_pairs"],

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, stats
+import scipy  # loads scipy.stats at its first use, which takes half a second
 
 from jaxbed.stats.comparisons import ranks
 from jaxbed.stats.sensitivity import bootstrap
@@ -85,7 +85,7 @@ def curves(
     datasets = np.arange(2, largest + 1)
     error = np.sqrt(n * (n + 1) * datasets / 6)  # of a difference of rank sums
     if n > 2:
-        critical = stats.studentized_range.ppf(1 - alpha, n, np.inf) / math.sqrt(2) * error
+        critical = scipy.stats.studentized_range.ppf(1 - alpha, n, np.inf) / math.sqrt(2) * error
         power_of = {("friedman", "", ""): _friedman_power(sums, datasets, alpha)}
     else:
         critical = _lead_of_sign_test(datasets, alpha)
@@ -123,9 +123,9 @@ def detectable(runs: int, power: float = 0.8, alpha: float = 0.05) -> float:
     if runs < 2:
         raise ValueError(f"runs {runs}: the std of runs is unknown with fewer than 2; train at least 2, better 5")
     degrees = 2 * runs - 2
-    critical = stats.t.isf(alpha / 2, degrees)
+    critical = scipy.stats.t.isf(alpha / 2, degrees)
     # the wrong tail is negligible at such power; SciPy's noncentral t fails for large shifts, so the search is bounded
-    shift = optimize.brentq(lambda shift: stats.nct.sf(critical, degrees, shift) - power, 0, 3 * critical + 5)
+    shift = scipy.optimize.brentq(lambda shift: scipy.stats.nct.sf(critical, degrees, shift) - power, 0, 3 * critical + 5)
     return float(shift) * math.sqrt(2 / runs)
 
 
@@ -160,7 +160,7 @@ def runs_needed(selected: pd.DataFrame, power: float = 0.8, alpha: float = 0.05)
 def holm_rejects(z: np.ndarray, alpha: float) -> np.ndarray:
     """|z| [B, K, M] -> which of the K hypotheses Holm's step-down procedure rejects."""
     order = np.argsort(-z, axis=1)
-    steps = stats.norm.isf(alpha / 2 / np.arange(z.shape[1], 0, -1))[:, None]
+    steps = scipy.stats.norm.isf(alpha / 2 / np.arange(z.shape[1], 0, -1))[:, None]
     passed = np.logical_and.accumulate(np.take_along_axis(z, order, axis=1) > steps, axis=1)
     rejected = np.empty_like(passed)
     np.put_along_axis(rejected, order, passed, axis=1)
@@ -169,7 +169,7 @@ def holm_rejects(z: np.ndarray, alpha: float) -> np.ndarray:
 
 def _lead_of_sign_test(datasets: np.ndarray, alpha: float) -> np.ndarray:
     """Two algorithms: wins minus losses beyond which the exact sign test is significant [M]; the number of data sets if it cannot be."""
-    losses = (2 * stats.binom.cdf(np.arange(datasets.max())[:, None], datasets, 0.5) < alpha).sum(axis=0)
+    losses = (2 * scipy.stats.binom.cdf(np.arange(datasets.max())[:, None], datasets, 0.5) < alpha).sum(axis=0)
     return datasets - 2 * losses
 
 
@@ -180,5 +180,5 @@ def _friedman_power(sums: np.ndarray, datasets: np.ndarray, alpha: float) -> np.
     largest = datasets**2 * n * (n * n - 1) / 12
     degrees = n - 1 - 2 / datasets
     # F = (m-1) W / (1-W) exceeds its quantile f where W exceeds f / (f + m - 1); no d.o.f. are left for n = m = 2, and W is at most 1
-    f = np.array([stats.f.isf(alpha, d, d * (m - 1)) if d > 0 else np.nan for d, m in zip(degrees, datasets, strict=True)])
+    f = np.array([scipy.stats.f.isf(alpha, d, d * (m - 1)) if d > 0 else np.nan for d, m in zip(degrees, datasets, strict=True)])
     return (spread > largest * np.nan_to_num(f / (f + datasets - 1), nan=1.0)).mean(axis=0)
