@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed.measures import critical_band, spectral
-from jaxbed.stats import names
 
 PyTree = Any
 Draw = Callable[[jax.Array, int, int], PyTree]  # (key, height, width) -> what is random, of one image
@@ -39,9 +38,9 @@ VERSION = 1  # to be counted up where a change means something else under the sa
 
 
 def of(measures: Sequence[str], shape: tuple[int, ...]) -> list[Condition]:
-    """The conditions that measures need of images [H, W, C], unchanged ones first. Raises ValueError for an unknown measure."""
+    """The conditions that measures, of MEASURES, need of images [H, W, C]; unchanged ones first. Raises ValueError for unfit images."""
     found = {"clean": Condition("clean", _unchanged)}
-    for measure in names.find_each(measures, tuple(MEASURES), "--measures: there is no measure"):
+    for measure in measures:
         found |= {condition.name: condition for condition in MEASURES[measure](shape)}
     return list(found.values())
 

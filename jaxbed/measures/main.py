@@ -124,7 +124,7 @@ def _table(workdir: pathlib.Path, sets: dict, measures: Sequence[str], epoch_of:
         if len(measured.channels):
             files.write(folder / "critical_band.csv", tables.csv_text(measured.channels))
     whole = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else frame.iloc[:0]
-    files.write(workdir / NAME, tables.csv_text(whole))
+    files.write(workdir / NAME, tables.csv_text(whole[whole["value"].notna()]))
     return whole
 
 
@@ -139,26 +139,29 @@ def _show(measured: dict[pathlib.Path, pd.DataFrame], out: pathlib.Path | None) 
     if rows.empty:
         raise ValueError("no set has images whose texture votes for another class: there is no shape bias. Take other --measures")
     of_networks = rows[rows["n_total"].isna() | rows["metric"].isin(("clean", SHAPE_BIAS))]
-    wide = of_networks.pivot(index=["model", "dataset", "run"], columns="metric", values="value")[of_networks["metric"].unique()]
     parts = ["Mean ± standard deviation over seeds; in brackets how many of them have a value, where not all do"]
-    for dataset, values in wide.groupby(level="dataset", sort=False):
-        present = values.dropna(axis="columns", how="all") if values.notna().any(axis=None) else values
-        lines = [[f"{dataset} (seeds)", *present.columns]]
-        for model, of_model in present.groupby(level="model", sort=False):
-            lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) for name in present.columns)])
+    wide = {}
+    for dataset, of_set in of_networks.groupby("dataset", sort=False):
+        wide[dataset] = of_set.pivot(index=["model", "run"], columns="metric", values="value")[of_set["metric"].unique()]
+        lines = [[f"{dataset} (seeds)", *wide[dataset].columns]]
+        for model, of_model in wide[dataset].groupby(level="model", sort=False):
+            lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) for name in of_model.columns)])
         parts.append(tables.align(lines))
     parts += _shape_bias(rows)
     if out:
-        named = wide.unstack("dataset").dropna(axis="columns", how="all")
-        once = pd.Series([name for name, _ in named.columns]).value_counts()
-        named.columns = [name if once[name] == 1 else f"{name}:{dataset}" for name, dataset in named.columns]
+        named = pd.concat(wide, axis=1)
+        once = named.columns.get_level_values(1).value_counts()
+        named.columns = [name if once[name] == 1 else f"{name}:{dataset}" for dataset, name in named.columns]
         files.write(out, tables.csv_text(named.reset_index()))
         parts.append(f"wrote {out}")
     destination.show("\n\n".join(parts))
 
 
 def _shape_bias(rows: pd.DataFrame) -> list[str]:
-    """Shape bias with all that it is made of: answers of all seeds together, and Wilson's interval of their ratio."""
+    """Shape bias with all that it is made of: answers of all seeds together, and Wilson's interval.
+
+    The interval is that of one seed's answers, for seeds answer the same images.
+    """
     import scipy
 
     lines = []
@@ -168,9 +171,11 @@ def _shape_bias(rows: pd.DataFrame) -> list[str]:
             for metric, column in (("conflicting", "n_correct"), ("cue_accuracy", "n_correct"), ("conflicting", "n_total"))
         )
         if shape + texture:
-            low, high = scipy.stats.binomtest(shape, shape + texture).proportion_ci(method="wilson")
+            seeds = each["run"].nunique()
+            of_seed = scipy.stats.binomtest(round(shape / seeds), round((shape + texture) / seeds))
+            low, high = of_seed.proportion_ci(method="wilson")
             lines.append(
-                f"{model}, {dataset}: {shape} answers name the shape, {texture} the texture, of {images} to images whose cues conflict "
+                f"{model}, {dataset}: {shape} answers name the shape, {texture} the texture, of {images} to images with conflicting cues "
                 f"({(shape + texture) / images:.1%} usable): shape bias {shape / (shape + texture):.3f} ({low:.3f} to {high:.3f})"
             )
     return ["\n".join(lines)] if lines else []
