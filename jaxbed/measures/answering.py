@@ -55,7 +55,7 @@ def answer(
 ) -> int:
     """Answers what is not answered yet: the conditions of measures, on sets, with the chosen epochs of each grid point.
 
-    sets: names; without any, those of the distribution that was trained on. Returns 0, or the number of the signal that ended it early.
+    sets: names; without any, those of the distribution that was trained on, or all. Returns 0, or the number of the signal that ended it early.
     Raises ValueError for unknown names, and for an epoch whose checkpoint is not there.
     """
     program = train.prepare(cfg, points, workdir, trains=False)
@@ -80,7 +80,7 @@ def named(source: Source, sets: Sequence[str]) -> list[str]:
     """The sets that are meant. Raises ValueError for an unknown one."""
     if unknown := [name for name in sets if name not in source.sets]:
         raise ValueError(f"--sets {','.join(unknown)}: {source.name} has {', '.join(source.sets)}")
-    return list(sets) or [name for name, asked in source.sets.items() if asked.role == "test"] or list(source.sets)[:1]
+    return list(sets) or [name for name, asked in source.sets.items() if asked.role == "test"] or list(source.sets)
 
 
 def ask(folder: pathlib.Path, source: Source, name: str, measures: Sequence[str], wanted: Collection[int], epochs: Store) -> Question:

@@ -47,12 +47,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="jaxbed measure", description="What the networks of runs lean on.")
     parser.add_argument("workdirs", nargs="+", type=pathlib.Path, metavar="WORKDIR")
     parser.add_argument(
-        "--sets", type=_names, default=(), metavar="A,B", help="evaluation sets; default: those of the training distribution"
+        "--sets", type=_names, default=(), metavar="A,B", help="evaluation sets; default: those of the training distribution, or all"
     )
     parser.add_argument(
         "--measures", type=_names, default=("all",), metavar="A,B", help="shape_bias, spectral, critical_band, or all (default)"
     )
-    parser.add_argument("--select", default="best_val", metavar="RULE", help="epoch of each seed: best_val (default), last, or a number")
+    described = "epoch of each seed: best_val (default where there is a validation set), last, or a number"
+    parser.add_argument("--select", default="", metavar="RULE", help=described)
     parser.add_argument("--allow-module", action="append", default=[], metavar="NAME", help="as of jaxbed eval")
     parser.add_argument("--out", type=pathlib.Path, metavar="TABLE.csv", help="a row for each run, for jaxbed correlate")
     return parser.parse_args(list(argv))
@@ -99,9 +100,9 @@ def _epochs(workdir: pathlib.Path, rule: str) -> list[list[int]]:
     frame = metrics.scores(workdir)
     if rule.isdecimal():
         return [[int(seed), int(rule)] for seed in frame["run"].unique()]
-    if rule not in ("best_val", "last"):
+    if rule not in ("", "best_val", "last"):
         raise ValueError(f"--select {rule}: it is best_val, last or the number of an epoch")
-    chosen = rules.choose(frame, rule)
+    chosen = rules.choose(frame, rule or ("best_val" if (frame["role"] == "val").any() else "last"))
     return [[int(seed), int(epoch)] for seed, epoch in zip(chosen["run"], chosen["epoch"], strict=True)]
 
 
