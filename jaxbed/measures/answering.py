@@ -55,7 +55,7 @@ def answer(
 ) -> int:
     """Answers what is not answered yet: the conditions of measures, on sets, with the chosen epochs of each grid point.
 
-    sets: names; without any, those of the distribution that was trained on, or all. Returns 0, or the number of the signal that ended it early.
+    sets: names; without any, those of the distribution that was trained on, or all. Returns 0, or the number of the signal that ended it.
     Raises ValueError for unknown names, and for an epoch whose checkpoint is not there.
     """
     program = train.prepare(cfg, points, workdir, trains=False)
