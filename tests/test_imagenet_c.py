@@ -6,7 +6,9 @@ import math
 
 import jax
 import numpy as np
+import PIL.Image
 import pytest
+from scipy import ndimage
 
 from jaxbed.measures import imagenet_c
 
@@ -85,7 +87,57 @@ def contrast(image, _, severity):
     return (image - mean) * [0.4, 0.3, 0.2, 0.1, 0.05][severity - 1] + mean
 
 
-TRANSCRIPTIONS = [gaussian_noise, shot_noise, impulse_noise, speckle_noise, brightness, contrast, saturate]
+def gaussian_blur(image, _, severity):
+    return ndimage.gaussian_filter(image.astype(float), [1, 2, 3, 4, 6][severity - 1], mode="nearest", axes=(0, 1))
+
+
+def defocus_blur(image, _, severity):
+    radius, sigma = [(3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)][severity - 1]
+    reach, window = (8, 1) if radius <= 8 else (10, 2)
+    disc = np.array([[float(u * u + v * v <= radius * radius) for u in range(-reach, reach + 1)] for v in range(-reach, reach + 1)])
+    assert disc.sum() == [29, 49, 113, 197, 317][severity - 1]
+    kernel = ndimage.gaussian_filter(disc / disc.sum(), sigma, mode="mirror", radius=window)
+    return ndimage.correlate(image.astype(float), kernel[:, :, None], mode="mirror")
+
+
+def motion_blur(image, uniform, severity):
+    radius, sigma = [(10, 3), (15, 5), (15, 8), (15, 12), (20, 15)][severity - 1]
+    angle, (height, width, _) = math.radians(-45 + 90 * float(uniform)), image.shape
+    weights = [math.exp(-(tap**2) / (2 * sigma**2)) for tap in range(2 * radius + 1)]
+    blurred = np.zeros(image.shape)
+    for tap, weight in enumerate(weights):
+        right, down = -math.ceil(tap * math.cos(angle) - 0.5), -math.ceil(tap * math.sin(angle) - 0.5)
+        for row, column in np.ndindex(height, width):
+            source = image[min(max(row - down, 0), height - 1), min(max(column - right, 0), width - 1)]
+            blurred[row, column] += weight / sum(weights) * source
+    return blurred
+
+
+def zoom_blur(image, _, severity):
+    end, step, number = [(1.11, 0.01, 12), (1.16, 0.01, 16), (1.21, 0.02, 11), (1.26, 0.02, 13), (1.31, 0.03, 11)][severity - 1]
+    factors, (height, width, _) = np.arange(1, end, step), image.shape
+    assert len(factors) == number
+    total = image.astype(float)
+    for factor in factors:
+        high, wide = math.ceil(height / factor), math.ceil(width / factor)
+        top, left = (height - high) // 2, (width - wide) // 2
+        cropped = image[top : top + high, left : left + wide].astype(float)
+        enlarged = ndimage.zoom(cropped, (factor, factor, 1), order=1, mode="nearest")
+        top, left = (enlarged.shape[0] - height) // 2, (enlarged.shape[1] - width) // 2
+        total += enlarged[top : top + height, left : left + width]
+    return total / (number + 1)
+
+
+def pixelate(image, _, severity):
+    (height, width, _), share = image.shape, [0.6, 0.5, 0.4, 0.3, 0.25][severity - 1]
+    small = PIL.Image.fromarray(np.uint8(np.round(image * 255))).resize((int(width * share), int(height * share)), PIL.Image.Resampling.BOX)
+    return np.asarray(small.resize((width, height), PIL.Image.Resampling.BOX)) / 255
+
+
+TRANSCRIPTIONS = [
+    *(gaussian_noise, shot_noise, impulse_noise, speckle_noise, brightness, contrast, saturate),
+    *(gaussian_blur, defocus_blur, motion_blur, zoom_blur, pixelate),
+]
 
 
 def difference(transcription, severity):

@@ -10,35 +10,13 @@ elastic transform interpolates at exact coordinates, where OpenCV rounds them to
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-PyTree = Any
-T = TypeVar("T")
-ROUNDING = 1e-3  # of an 8-bit step: more than float32 loses, so that truncation keeps whole steps
-
-
-class Corruption(NamedTuple):
-    """A change of images. What it returns may leave [0, 1]: see `truncated`."""
-
-    change: Callable[..., jax.Array]  # (image [B, H, W, 3] float32 in [0, 1], drawn [B, ...], *arrays) -> images of the same shape
-    arrays: Callable[[int, int, int], tuple]  # (severity 1 to 5, height, width) -> what the severity sets; raises ValueError
-    draw: Callable[[jax.Array, int, int], PyTree] | None = None  # (key, height, width) -> what is random, of one image
-
-
-def truncated(image: jax.Array) -> jax.Array:
-    """Images clipped to [0, 1] and truncated to multiples of 1/255, as they are stored."""
-    return jnp.floor(jnp.clip(image, 0, 1) * 255 + ROUNDING) / 255
-
-
-def constants(table: Sequence[T], severity: int) -> T:
-    """What a table of five sets for a severity. Raises ValueError for a severity outside 1 to 5."""
-    if severity not in range(1, 6):
-        raise ValueError(f"severity = {severity}: it must be 1, 2, 3, 4 or 5")
-    return table[severity - 1]
+from jaxbed.measures import imagenet_c_blur as blur
+from jaxbed.measures.corruption import Corruption, constants
 
 
 def _numbers(*tables: Sequence[float]) -> Callable[[int, int, int], tuple]:
@@ -125,6 +103,11 @@ CORRUPTIONS: dict[str, Corruption] = {
     "shot_noise": Corruption(shot_noise, _shot_noise, _uniforms),
     "impulse_noise": Corruption(impulse_noise, _numbers((0.03, 0.06, 0.09, 0.17, 0.27)), _uniforms),
     "speckle_noise": Corruption(speckle_noise, _numbers((0.15, 0.2, 0.35, 0.45, 0.6)), _normals),
+    "gaussian_blur": Corruption(blur.gaussian_blur, blur.of_gaussian_blur),
+    "defocus_blur": Corruption(blur.defocus_blur, blur.of_defocus_blur),
+    "motion_blur": Corruption(blur.motion_blur, blur.of_motion_blur, blur.draw_angle),
+    "zoom_blur": Corruption(blur.zoom_blur, blur.of_zoom_blur),
+    "pixelate": Corruption(blur.pixelate, blur.of_pixelate),
     "brightness": Corruption(brightness, _numbers((0.1, 0.2, 0.3, 0.4, 0.5))),
     "contrast": Corruption(contrast, _numbers((0.4, 0.3, 0.2, 0.1, 0.05))),
     "saturate": Corruption(saturate, _numbers((0.3, 0.1, 2, 5, 20), (0, 0, 0, 0.1, 0.2))),

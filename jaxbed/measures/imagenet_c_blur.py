@@ -1,0 +1,140 @@
+"""The blurs of ImageNet-C, and its coarser pixels: see `imagenet_c`. Each has a function, and one of the arrays that a severity sets."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed.measures.corruption import ROUNDING, Axes, constants, smooth
+
+
+def gaussian_blur(image: jax.Array, drawn: None, kernel: Axes) -> jax.Array:
+    return kernel.of(image)
+
+
+def of_gaussian_blur(severity: int, height: int, width: int) -> tuple[Axes]:
+    return (smooth(height, width, constants((1, 2, 3, 4, 6), severity)),)
+
+
+LARGEST_DISC = 10  # px
+
+
+def defocus_blur(image: jax.Array, drawn: None, kernel: jax.Array) -> jax.Array:
+    """Correlation with a kernel [21, 21]; beyond its border an image continues mirrored at its outermost pixels."""
+    batch, height, width, channels = image.shape
+    border = (LARGEST_DISC, LARGEST_DISC)
+    alone = image.transpose(0, 3, 1, 2).reshape(-1, 1, height, width)
+    padded = jnp.pad(alone, ((0, 0), (0, 0), border, border), mode="reflect")
+    blurred = jax.lax.conv_general_dilated(padded, kernel[None, None], (1, 1), "VALID", precision=jax.lax.Precision.HIGHEST)
+    return blurred.reshape(batch, channels, height, width).transpose(0, 2, 3, 1)
+
+
+def of_defocus_blur(severity: int, height: int, width: int) -> tuple[np.ndarray]:
+    """A disc, smoothed at its border. The two largest touch the edge of their grid, which mirrors them: such kernels sum to more than 1."""
+    radius, sigma = constants(((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)), severity)
+    reach, window = (8, 1) if radius <= 8 else (10, 2)
+    axis, offset = np.arange(-reach, reach + 1), np.arange(-window, window + 1)
+    disc = (axis[:, None] ** 2 + axis**2 <= radius**2).astype(float)
+    weight = np.exp(-(offset**2) / (2 * sigma**2))
+    padded = np.pad(disc / disc.sum(), window, mode="reflect")
+    smoothed = np.zeros_like(disc)
+    for i, j in np.ndindex(len(weight), len(weight)):
+        smoothed += weight[i] * weight[j] / weight.sum() ** 2 * padded[i : i + len(axis), j : j + len(axis)]
+    return (np.pad(smoothed, LARGEST_DISC - reach).astype(np.float32),)
+
+
+LONGEST_STREAK = 40  # px
+
+
+def motion_blur(image: jax.Array, uniform: jax.Array, taps: jax.Array, weights: jax.Array) -> jax.Array:
+    """A one-sided Gaussian streak at an angle from -45 to 45 degrees: a weighted sum of shifts by whole pixels.
+
+    weights [41], of which the first taps count. Beyond its border an image continues with its outermost pixels.
+    """
+    height, width = image.shape[1:3]
+    angle = jnp.deg2rad(90 * uniform - 45)
+    reach = LONGEST_STREAK
+    padded = jnp.pad(image, ((0, 0), (reach, reach), (0, reach), (0, 0)), mode="edge")
+
+    def add(tap: jax.Array, total: jax.Array) -> jax.Array:
+        down, right = (jnp.ceil(tap * along - 0.5).astype(jnp.int32) for along in (jnp.sin(angle), jnp.cos(angle)))
+        cut = jax.vmap(lambda one, row, column: jax.lax.dynamic_slice(one, (row, column, 0), (height, width, one.shape[-1])))
+        return total + weights[tap] * cut(padded, reach + down, right)
+
+    return jax.lax.fori_loop(0, taps, add, jnp.zeros_like(image))
+
+
+def draw_angle(key: jax.Array, height: int, width: int) -> jax.Array:
+    return jax.random.uniform(key)
+
+
+def of_motion_blur(severity: int, height: int, width: int) -> tuple[np.int32, np.ndarray]:
+    radius, sigma = constants(((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)), severity)
+    tap = np.arange(LONGEST_STREAK + 1)
+    weights = np.exp(-(tap**2) / (2 * sigma**2)) * (tap <= 2 * radius)
+    return np.int32(2 * radius + 1), (weights / weights.sum()).astype(np.float32)
+
+
+class Zooms(NamedTuple):
+    """One axis of enlarged images, each pixel between two of the original. A row for each factor."""
+
+    lower: np.ndarray | jax.Array  # [16, side] indices
+    upper: np.ndarray | jax.Array
+    share: np.ndarray | jax.Array  # of the upper one
+
+
+def zoom_blur(image: jax.Array, drawn: None, number: jax.Array, rows: Zooms, columns: Zooms) -> jax.Array:
+    """The mean of an image and its enlargements by a number of factors. The first is 1: the image itself counts twice, as published."""
+
+    def between(image: jax.Array, zooms: Zooms, factor: jax.Array, axis: int) -> jax.Array:
+        lower, upper = (jnp.take(image, index[factor], axis, mode="clip") for index in (zooms.lower, zooms.upper))
+        return lower + (upper - lower) * jnp.expand_dims(zooms.share[factor], tuple(range(1, 4 - axis)))
+
+    def add(factor: jax.Array, total: jax.Array) -> jax.Array:
+        return total + between(between(image, rows, factor, 1), columns, factor, 2)
+
+    return jax.lax.fori_loop(0, number, add, image) / (number + 1)
+
+
+def of_zoom_blur(severity: int, height: int, width: int) -> tuple[np.int32, Zooms, Zooms]:
+    # binary fractions decide how many factors there are: 1.11 is one of severity 1, and 1.16 none of severity 2
+    factors = np.arange(1, *constants(((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)), severity))
+
+    def axis(side: int) -> Zooms:
+        lower, upper, share = np.zeros((16, side), np.int32), np.zeros((16, side), np.int32), np.zeros((16, side), np.float32)
+        for i, factor in enumerate(factors):
+            cropped = math.ceil(side / factor)
+            enlarged = round(cropped * factor)
+            pixel = np.arange(side) + (enlarged - side) // 2
+            coordinate = pixel * ((cropped - 1) / max(enlarged - 1, 1))
+            below = np.minimum(coordinate.astype(int), max(cropped - 2, 0))
+            lower[i] = (side - cropped) // 2 + below
+            upper[i] = np.minimum(lower[i] + 1, side - 1)
+            share[i] = coordinate - below
+        return Zooms(lower, upper, share)
+
+    return np.int32(len(factors)), axis(height), axis(width)
+
+
+def pixelate(image: jax.Array, drawn: None, boxes: Axes) -> jax.Array:
+    """Means over boxes, rounded to 8 bits after each axis, as Pillow does."""
+    return _rounded(boxes.down(_rounded(boxes.across(image))))
+
+
+def _rounded(image: jax.Array) -> jax.Array:
+    return jnp.floor(image * 255 + 0.5 + ROUNDING) / 255
+
+
+def of_pixelate(severity: int, height: int, width: int) -> tuple[Axes]:
+    share = constants((0.6, 0.5, 0.4, 0.3, 0.25), severity)
+
+    def matrix(side: int) -> np.ndarray:
+        number, pixel = max(int(share * side), 1), np.arange(side)
+        # a box shows the pixels whose centres it holds: one on the border of two counts for the first, and is covered by the second
+        counts, covered_by = ((2 * pixel + 1) * number - 1) // (2 * side), (2 * pixel + 1) * number // (2 * side)
+        members = (covered_by[:, None] == counts).astype(np.float32)
+        return members / members.sum(1, keepdims=True)
+
+    return (Axes(matrix(height), matrix(width)),)
