@@ -17,6 +17,8 @@ SHAPE = (24, 20, 3)
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, *SHAPE))
 IMAGES[0, :3, :3] = [[0], [128], [255]]  # grey, where hues are undefined
 IMAGES = (IMAGES / 255).astype(np.float32)
+GLASS = [(0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)]
+ELASTIC = [(2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)]
 compiled = functools.cache(jax.jit)
 
 
@@ -134,9 +136,46 @@ def pixelate(image, _, severity):
     return np.asarray(small.resize((width, height), PIL.Image.Resampling.BOX)) / 255
 
 
+def swept(pixels, numbers, severity):
+    """The published loops, of a copy of an image: rows and columns from the last to the first."""
+    _, shift, sweeps = GLASS[severity - 1]
+    pixels, (height, width, _) = pixels.copy(), pixels.shape
+    for sweep in range(sweeps):
+        for row in range(height - shift, shift, -1):
+            for column in range(width - shift, shift, -1):
+                right, down = (int(number) * 2 * shift // 24 - shift for number in numbers[sweep, row, column])
+                pixels[row, column] = pixels[row + down, column + right]
+    return pixels
+
+
+def glass_blur(image, numbers, severity):
+    def blurred(pixels):
+        return ndimage.gaussian_filter(pixels, GLASS[severity - 1][0], mode="nearest", axes=(0, 1))
+
+    pixels = 255 * blurred(image.astype(float)) + 0.001  # what float32 loses must not truncate to another step
+    assert np.abs(pixels - np.round(pixels)).min() > 5e-5  # else other images are needed: of these no value is so near to a step
+    return blurred(swept(np.floor(pixels) / 255, numbers, severity))
+
+
+def elastic_transform(image, fields, severity):
+    corners, field = (each.astype(float) for each in fields)
+    strength, sigma, jitter = ELASTIC[severity - 1]
+    height, width, _ = image.shape
+    side, arm = min(height, width) * 244 / 224, min(height, width) // 3
+    before = np.array([width // 2, height // 2]) + arm * np.array([[1, 1], [1, -1], [-1, -1]])
+    after = np.concatenate([before + side * jitter * corners, np.ones((3, 1))], axis=1)
+    back = np.linalg.solve(after, before)  # [3, 2]: from where a pixel is in the end, to where it comes from
+    row, column = np.indices((height, width))
+    x, y = np.moveaxis(np.stack([column, row, np.ones_like(row)], -1) @ back, -1, 0)
+    sampled = functools.partial(ndimage.map_coordinates, order=1)
+    mapped = np.stack([sampled(channel, (y, x), mode="mirror") for channel in np.moveaxis(image.astype(float), -1, 0)])
+    dx, dy = side * strength * np.moveaxis(ndimage.gaussian_filter(field, side * sigma, mode="reflect", truncate=3, axes=(0, 1)), -1, 0)
+    return np.stack([sampled(channel, (row + dy, column + dx), mode="reflect") for channel in mapped], -1)
+
+
 TRANSCRIPTIONS = [
     *(gaussian_noise, shot_noise, impulse_noise, speckle_noise, brightness, contrast, saturate),
-    *(gaussian_blur, defocus_blur, motion_blur, zoom_blur, pixelate),
+    *(gaussian_blur, defocus_blur, motion_blur, zoom_blur, pixelate, glass_blur, elastic_transform),
 ]
 
 

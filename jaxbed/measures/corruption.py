@@ -45,13 +45,13 @@ class Axes(NamedTuple):
         return self.down(self.across(image))
 
     def across(self, image: jax.Array) -> jax.Array:
-        return _product("jw,bhwc->bhjc", self.columns, image)
+        return product("jw,bhwc->bhjc", self.columns, image)
 
     def down(self, image: jax.Array) -> jax.Array:
-        return _product("ih,bhwc->biwc", self.rows, image)
+        return product("ih,bhwc->biwc", self.rows, image)
 
 
-_product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 def nearest(index: Index, side: int) -> Index:
@@ -69,19 +69,24 @@ def reflected(index: Index, side: int) -> Index:
     return (2 * side - 1 - abs(2 * side - 1 - 2 * (index % (2 * side)))) // 2
 
 
+def filter_matrix(weights: np.ndarray, side: int, beyond: Callable[[Index, int], Index]) -> np.ndarray:
+    """[n, n] float32: correlation of n pixels with an odd number of weights, where images continue as `beyond` says."""
+    matrix, pixel = np.zeros((side, side)), np.arange(side)
+    for offset, weight in enumerate(weights, -(len(weights) // 2)):
+        matrix[pixel, beyond(pixel + offset, side)] += weight
+    return matrix.astype(np.float32)
+
+
+def gaussian(radius: int, sigma_px: float) -> np.ndarray:
+    """[2 radius + 1] weights that sum to 1."""
+    weights = np.exp(-(np.arange(-radius, radius + 1) ** 2) / (2 * sigma_px**2))
+    return weights / weights.sum()
+
+
 def smooth(height: int, width: int, sigma_px: float, truncate: float = 4, beyond: Callable[[Index, int], Index] = nearest) -> Axes:
-    """Convolution with a Gaussian that ends after `truncate` standard deviations, of images that continue as `beyond` says.
+    """Convolution with a Gaussian that ends after `truncate` standard deviations.
 
-    As matrices it costs the same for any sigma, so that severities share a compiled function.
+    As matrices it costs the same for any sigma: severities share a compiled function.
     """
-    radius = int(truncate * sigma_px + 0.5)
-    offset = np.arange(-radius, radius + 1)
-    weight = np.exp(-(offset**2) / (2 * sigma_px**2))
-
-    def matrix(side: int) -> np.ndarray:
-        whole, row = np.zeros((side, side)), np.arange(side)
-        for each, share in zip(offset, weight / weight.sum(), strict=True):
-            whole[row, beyond(row + each, side)] += share
-        return whole.astype(np.float32)
-
-    return Axes(matrix(height), matrix(width))
+    weights = gaussian(int(truncate * sigma_px + 0.5), sigma_px)
+    return Axes(filter_matrix(weights, height, beyond), filter_matrix(weights, width, beyond))

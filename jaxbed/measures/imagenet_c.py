@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed.measures import imagenet_c_blur as blur
+from jaxbed.measures import imagenet_c_warp as warp
 from jaxbed.measures.corruption import Corruption, constants
 
 
@@ -105,8 +106,10 @@ CORRUPTIONS: dict[str, Corruption] = {
     "speckle_noise": Corruption(speckle_noise, _numbers((0.15, 0.2, 0.35, 0.45, 0.6)), _normals),
     "gaussian_blur": Corruption(blur.gaussian_blur, blur.of_gaussian_blur),
     "defocus_blur": Corruption(blur.defocus_blur, blur.of_defocus_blur),
+    "glass_blur": Corruption(warp.glass_blur, warp.of_glass_blur, warp.draw_offsets),
     "motion_blur": Corruption(blur.motion_blur, blur.of_motion_blur, blur.draw_angle),
     "zoom_blur": Corruption(blur.zoom_blur, blur.of_zoom_blur),
+    "elastic_transform": Corruption(warp.elastic_transform, warp.of_elastic_transform, warp.draw_elastic),
     "pixelate": Corruption(blur.pixelate, blur.of_pixelate),
     "brightness": Corruption(brightness, _numbers((0.1, 0.2, 0.3, 0.4, 0.5))),
     "contrast": Corruption(contrast, _numbers((0.4, 0.3, 0.2, 0.1, 0.05))),

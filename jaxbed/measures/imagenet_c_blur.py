@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed.measures.corruption import ROUNDING, Axes, constants, smooth
+from jaxbed.measures.corruption import ROUNDING, Axes, constants, filter_matrix, gaussian, mirrored, product, smooth
 
 
 def gaussian_blur(image: jax.Array, drawn: None, kernel: Axes) -> jax.Array:
@@ -18,31 +18,41 @@ def of_gaussian_blur(severity: int, height: int, width: int) -> tuple[Axes]:
     return (smooth(height, width, constants((1, 2, 3, 4, 6), severity)),)
 
 
-LARGEST_DISC = 10  # px
+def defocus_blur(image: jax.Array, drawn: None, reach: jax.Array, kernels: jax.Array) -> jax.Array:
+    """Correlation with a kernel that is symmetric about its middle row; beyond its border an image continues mirrored.
+
+    kernels [11, W, W] filter the columns of the rows at each distance, of which those up to `reach` px count: 11 products instead of up to
+    441 shifts.
+    """
+    row = jnp.arange(image.shape[1])
+
+    def add(distance: jax.Array, total: jax.Array) -> jax.Array:
+        above, below = (jnp.take(image, mirrored(index, len(row)), 1, mode="clip") for index in (row - distance, row + distance))
+        return total + product("jw,bhwc->bhjc", kernels[distance], above + below)
+
+    return jax.lax.fori_loop(0, reach + 1, add, jnp.zeros_like(image))
 
 
-def defocus_blur(image: jax.Array, drawn: None, kernel: jax.Array) -> jax.Array:
-    """Correlation with a kernel [21, 21]; beyond its border an image continues mirrored at its outermost pixels."""
-    batch, height, width, channels = image.shape
-    border = (LARGEST_DISC, LARGEST_DISC)
-    alone = image.transpose(0, 3, 1, 2).reshape(-1, 1, height, width)
-    padded = jnp.pad(alone, ((0, 0), (0, 0), border, border), mode="reflect")
-    blurred = jax.lax.conv_general_dilated(padded, kernel[None, None], (1, 1), "VALID", precision=jax.lax.Precision.HIGHEST)
-    return blurred.reshape(batch, channels, height, width).transpose(0, 2, 3, 1)
+def of_defocus_blur(severity: int, height: int, width: int) -> tuple[np.int32, np.ndarray]:
+    kernel = disc(*constants(((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)), severity))
+    reach = len(kernel) // 2
+    kernel[reach] /= 2  # the middle row is above and below itself
+    kernels = np.zeros((11, width, width), np.float32)
+    for distance in range(reach + 1):
+        kernels[distance] = filter_matrix(kernel[reach + distance], width, mirrored)
+    return np.int32(reach), kernels
 
 
-def of_defocus_blur(severity: int, height: int, width: int) -> tuple[np.ndarray]:
-    """A disc, smoothed at its border. The two largest touch the edge of their grid, which mirrors them: such kernels sum to more than 1."""
-    radius, sigma = constants(((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)), severity)
+def disc(radius: int, sigma: float) -> np.ndarray:
+    """A disc with a smooth border, [17, 17] or, of 10 px, [21, 21].
+
+    The two largest touch the edge of their grid, which mirrors them: their kernels sum to 1.013 and 1.011, and images become brighter.
+    """
     reach, window = (8, 1) if radius <= 8 else (10, 2)
-    axis, offset = np.arange(-reach, reach + 1), np.arange(-window, window + 1)
-    disc = (axis[:, None] ** 2 + axis**2 <= radius**2).astype(float)
-    weight = np.exp(-(offset**2) / (2 * sigma**2))
-    padded = np.pad(disc / disc.sum(), window, mode="reflect")
-    smoothed = np.zeros_like(disc)
-    for i, j in np.ndindex(len(weight), len(weight)):
-        smoothed += weight[i] * weight[j] / weight.sum() ** 2 * padded[i : i + len(axis), j : j + len(axis)]
-    return (np.pad(smoothed, LARGEST_DISC - reach).astype(np.float32),)
+    axis = np.arange(-reach, reach + 1)
+    sharp = (axis[:, None] ** 2 + axis**2 <= radius**2).astype(float)
+    soften = filter_matrix(gaussian(window, sigma), len(axis), mirrored).astype(float)
+    return soften @ (sharp / sharp.sum()) @ soften.T
 
 
 LONGEST_STREAK = 40  # px

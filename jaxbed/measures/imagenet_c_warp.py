@@ -18,9 +18,7 @@ def draw_offsets(key: jax.Array, height: int, width: int) -> jax.Array:
     return jax.random.randint(key, (SWEEPS, height, width, 2), 0, SHARES, jnp.uint8)
 
 
-def glass_blur(
-    image: jax.Array, drawn: jax.Array, kernel: Axes, shift: jax.Array, sweeps: jax.Array, doublings: jax.Array
-) -> jax.Array:
+def glass_blur(image: jax.Array, drawn: jax.Array, kernel: Axes, shift: jax.Array, sweeps: jax.Array, doublings: jax.Array) -> jax.Array:
     """Blurs, truncates to 8 bits, copies pixels from nearby in sweeps, and blurs again.
 
     The published sweep goes through pixels from the last to the first, up to a border of `shift` px, and is meant to exchange each with a
@@ -116,5 +114,6 @@ def _sampled(image: jax.Array, row: jax.Array, column: jax.Array, beyond: Callab
 def of_elastic_transform(severity: int, height: int, width: int) -> tuple[np.float32, np.float32, Axes]:
     """Shares of the shorter side, of which the published code has 244 for 224 px."""
     side = min(height, width) * 244 / 224
-    strength, sigma, jitter = constants(((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)), severity)
+    table = ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02))
+    strength, sigma, jitter = constants(table, severity)
     return np.float32(side * jitter), np.float32(side * strength), smooth(height, width, side * sigma, truncate=3, beyond=reflected)
