@@ -11,6 +11,7 @@ import pytest
 from scipy import ndimage
 
 from jaxbed.measures import imagenet_c
+from jaxbed.measures.corruption import Axes, truncated
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SHAPE = (24, 20, 3)
@@ -192,3 +193,141 @@ def difference(transcription, severity):
 @pytest.mark.parametrize("transcription", TRANSCRIPTIONS)
 def test_each_corruption_is_its_transcription(transcription, severity):
     assert difference(transcription, severity) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "colour", "expected"),
+    [
+        ("brightness", 1, (0.2, 0.4, 0.6), (0.7 / 3, 1.4 / 3, 0.7)),
+        ("brightness", 5, (0, 0, 0), (0.5, 0.5, 0.5)),
+        ("saturate", 3, (0.2, 0.4, 0.6), (0, 0.3, 0.6)),
+        ("saturate", 4, (0.5, 0.5, 0.5), (0.5, 0.45, 0.45)),  # grey becomes reddish
+        ("saturate", 5, (0, 0, 0), (0, 0, 0)),
+        ("contrast", 1, (0.2, 0.4, 0.6), (0.2, 0.4, 0.6)),
+        ("shot_noise", 5, (0, 0, 0), (0, 0, 0)),
+        ("pixelate", 2, (0.2, 0.4, 0.6), (0.2, 0.4, 0.6)),
+    ],
+)
+def test_colours_computed_by_hand(name, severity, colour, expected):
+    image = np.broadcast_to(np.array(colour, np.float32), IMAGES.shape)
+    np.testing.assert_allclose(changed(name, severity, image), np.broadcast_to(expected, image.shape), atol=1e-6)
+
+
+def test_contrast_of_black_and_white_computed_by_hand():
+    halves = np.broadcast_to(np.float32([[[0]], [[1]]] * (SHAPE[0] // 2)), IMAGES.shape)
+    expected = np.broadcast_to([[[0.3]], [[0.7]]] * (SHAPE[0] // 2), IMAGES.shape)
+    np.testing.assert_allclose(changed("contrast", 1, halves), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("severity", [1, 3])
+@pytest.mark.parametrize("name", ["gaussian_blur", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "elastic_transform"])
+def test_blurs_keep_images_of_one_colour(name, severity):
+    """Disc kernels of severities 4 and 5 sum to more than 1, as published."""
+    grey = np.full(IMAGES.shape, 51 / 255, np.float32)
+    np.testing.assert_allclose(truncated(changed(name, severity, grey)), grey, atol=1e-7)
+
+
+def test_truncation_keeps_the_steps_of_8_bits_and_loses_what_is_between():
+    step = np.arange(256) / 255
+    np.testing.assert_array_equal(np.round(255 * np.asarray(truncated(step.astype(np.float32)))), np.arange(256))
+    np.testing.assert_allclose(truncated(np.float32([-0.1, 0.3, 1.2])), [0, 76 / 255, 1], atol=1e-7)
+
+
+@pytest.mark.parametrize(("severity", "sides"), [(1, 134), (2, 112), (3, 89), (4, 67), (5, 56)])
+def test_pixelated_images_of_224_pixels_have_the_published_sides(severity, sides):
+    (boxes,) = imagenet_c.CORRUPTIONS["pixelate"].arrays(severity, 224, 224)
+    assert len(np.unique(boxes.rows, axis=0)) == sides
+
+
+def test_shot_noise_has_the_mean_and_the_variance_of_photons():
+    image, uniform = np.full((1, 200, 200, 3), 51 / 255, np.float32), (np.arange(120_000).reshape(1, 200, 200, 3) + 0.5) / 120_000
+    counts = changed("shot_noise", 1, image, uniform.astype(np.float32)) * 60
+    assert counts.mean() == pytest.approx(12, abs=1e-3)
+    assert counts.var() == pytest.approx(12, abs=0.01)
+
+
+def test_impulses_are_drawn_for_each_channel():
+    """As often black as white."""
+    image = np.full((1, 100, 100, 3), 0.5, np.float32)
+    noisy = changed("impulse_noise", 5, image, np.asarray(imagenet_c.CORRUPTIONS["impulse_noise"].draw(jax.random.key(0), 100, 100))[None])
+    for value in (0, 1):
+        assert (noisy == value).mean((0, 1, 2)) == pytest.approx(0.135, abs=0.015)
+    assert ((noisy == 0.5).all(-1)).mean() == pytest.approx(0.73**3, abs=0.02)
+
+
+@pytest.mark.parametrize("shift", [1, 2, 3, 4])
+def test_glass_blur_looks_for_pixels_at_all_offsets_equally_often(shift):
+    offset = np.arange(24) * 2 * shift // 24 - shift
+    offsets, times = np.unique(offset, return_counts=True)
+    assert (offsets == np.arange(-shift, shift)).all() and (times == 12 // shift).all()
+    numbers = drawn("glass_blur")
+    assert numbers.min() == 0 and numbers.max() == 23 and abs(numbers.mean() - 11.5) < 0.3
+
+
+def numbered(height, width):
+    """An 8-bit image that tells each pixel by its row and its column."""
+    row, column = np.indices((height, width))
+    return np.stack([row, column, 0 * row], -1)
+
+
+def moved(numbers, severity):
+    """What glass blur does to the places of pixels, without its blurs."""
+    (change, arrays, _), (_, height, width, _) = imagenet_c.CORRUPTIONS["glass_blur"], numbers.shape
+    _, *rest = arrays(severity, height, width)
+    neither = Axes(np.eye(height, dtype=np.float32), np.eye(width, dtype=np.float32))
+    image = numbered(height, width)[None].astype(np.float32) / 255
+    return np.round(255 * np.asarray(compiled(change)(image, numbers[None], neither, *rest))[0])
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_glass_blur_moves_pixels_as_the_published_loops_do(severity):
+    numbers = drawn("glass_blur")[1]
+    np.testing.assert_array_equal(moved(numbers, severity), swept(numbered(*SHAPE[:2]), numbers, severity))
+
+
+@pytest.mark.parametrize("severity", [2, 3, 4, 5])
+def test_glass_blur_follows_the_longest_chain_of_pixels(severity):
+    """Each pixel looks at the one to its right, the last of a row as far left as it can in the row below."""
+    (height, width, _), shift = SHAPE, GLASS[severity - 1][1]
+    right, down, left, same_row = ((offset + shift) * 12 // shift for offset in (1, 1, -shift, 0))
+    numbers = np.zeros((3, height, width, 2), np.uint8)
+    numbers[...] = right, same_row
+    numbers[:, :, width - shift] = left, down
+    expected = swept(numbered(height, width), numbers, severity)
+    assert (expected[shift + 1, shift + 1, :2] > [height - shift, 0]).all()  # the first pixel comes from the last row
+    np.testing.assert_array_equal(moved(numbers, severity), expected)
+
+
+@pytest.mark.parametrize("name", imagenet_c.CORRUPTIONS)
+def test_an_image_alone_is_changed_as_among_others(name):
+    alone = changed(name, 3, IMAGES[1:], jax.tree.map(lambda field: field[1:], drawn(name)))
+    np.testing.assert_allclose(alone[0], changed(name, 3)[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", imagenet_c.CORRUPTIONS)
+def test_severities_share_a_compiled_function(name):
+    kinds = {
+        str(jax.tree.map(lambda array: (array.shape, array.dtype), imagenet_c.CORRUPTIONS[name].arrays(severity, 9, 7)))
+        for severity in SEVERITIES
+    }
+    assert len(kinds) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, corruption in imagenet_c.CORRUPTIONS.items() if corruption.draw])
+def test_other_keys_change_images_otherwise(name):
+    first, second = (changed(name, 4, fields=drawn(name, seed=seed)) for seed in (0, 1))
+    assert (np.abs(first - second).max((1, 2, 3)) > 0.01).all()
+
+
+@pytest.mark.parametrize("severity", [0, 6, 2.5])
+@pytest.mark.parametrize("name", imagenet_c.CORRUPTIONS)
+def test_other_severities_are_refused(name, severity):
+    with pytest.raises(ValueError, match="must be 1, 2, 3, 4 or 5"):
+        imagenet_c.CORRUPTIONS[name].arrays(severity, 8, 8)
+
+
+@pytest.mark.parametrize("name", imagenet_c.CORRUPTIONS)
+def test_small_images_of_odd_sides_stay_images(name):
+    image = IMAGES[:, :5, :3]
+    for severity in (1, 5):
+        assert np.isfinite(changed(name, severity, image)).all()
