@@ -1,4 +1,4 @@
-"""Corruptions against transcriptions in NumPy that go through pixels one by one, on the same random fields."""
+"""Corruptions against plain transcriptions with NumPy, SciPy and Pillow on the same random fields, and against values computed by hand."""
 
 import colorsys
 import functools
@@ -180,8 +180,7 @@ TRANSCRIPTIONS = [
 ]
 
 
-def difference(transcription, severity):
-    """The largest, of two images."""
+def largest_difference(transcription, severity):
     name = transcription.__name__
     fields = drawn(name)
     of_image = [jax.tree.map(lambda field, i=i: field[i], fields) for i in range(len(IMAGES))]
@@ -192,7 +191,7 @@ def difference(transcription, severity):
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("transcription", TRANSCRIPTIONS)
 def test_each_corruption_is_its_transcription(transcription, severity):
-    assert difference(transcription, severity) < 1e-5
+    assert largest_difference(transcription, severity) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -299,7 +298,7 @@ def test_glass_blur_follows_the_longest_chain_of_pixels(severity):
 
 
 @pytest.mark.parametrize("name", imagenet_c.CORRUPTIONS)
-def test_an_image_alone_is_changed_as_among_others(name):
+def test_an_image_alone_changes_as_within_a_batch(name):
     alone = changed(name, 3, IMAGES[1:], jax.tree.map(lambda field: field[1:], drawn(name)))
     np.testing.assert_allclose(alone[0], changed(name, 3)[1], atol=1e-5)
 
@@ -314,7 +313,7 @@ def test_severities_share_a_compiled_function(name):
 
 
 @pytest.mark.parametrize("name", [name for name, corruption in imagenet_c.CORRUPTIONS.items() if corruption.draw])
-def test_other_keys_change_images_otherwise(name):
+def test_different_keys_give_different_images(name):
     first, second = (changed(name, 4, fields=drawn(name, seed=seed)) for seed in (0, 1))
     assert (np.abs(first - second).max((1, 2, 3)) > 0.01).all()
 

@@ -23,12 +23,12 @@ class Corruption(NamedTuple):
 
 
 def truncated(image: jax.Array) -> jax.Array:
-    """Images clipped to [0, 1] and truncated to multiples of 1/255, as they are stored."""
+    """Images clipped to [0, 1] and truncated to multiples of 1/255, as 8-bit images are stored."""
     return jnp.floor(jnp.clip(image, 0, 1) * 255 + ROUNDING) / 255
 
 
 def constants(table: Sequence[T], severity: int) -> T:
-    """What a table of five sets for a severity. Raises ValueError for a severity outside 1 to 5."""
+    """The entry of a severity in a table of five. Raises ValueError for a severity outside 1 to 5."""
     if severity not in range(1, 6):
         raise ValueError(f"severity = {severity}: it must be 1, 2, 3, 4 or 5")
     return table[severity - 1]
@@ -45,9 +45,11 @@ class Axes(NamedTuple):
         return self.down(self.across(image))
 
     def across(self, image: jax.Array) -> jax.Array:
+        """Images whose rows are mapped, by `columns`."""
         return product("jw,bhwc->bhjc", self.columns, image)
 
     def down(self, image: jax.Array) -> jax.Array:
+        """Images whose columns are mapped, by `rows`."""
         return product("ih,bhwc->biwc", self.rows, image)
 
 

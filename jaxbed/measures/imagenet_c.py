@@ -37,10 +37,12 @@ def _uniforms(key: jax.Array, height: int, width: int) -> jax.Array:
 
 
 def gaussian_noise(image: jax.Array, normal: jax.Array, sigma: jax.Array) -> jax.Array:
+    """Adds normal noise of one standard deviation to each value."""
     return image + sigma * normal
 
 
 def speckle_noise(image: jax.Array, normal: jax.Array, sigma: jax.Array) -> jax.Array:
+    """Adds normal noise in proportion to each value."""
     return image + image * sigma * normal
 
 
@@ -54,7 +56,7 @@ COUNTS = 64  # a power of two above all photons, for a binary search
 
 
 def shot_noise(image: jax.Array, uniform: jax.Array, table: jax.Array, photons: jax.Array) -> jax.Array:
-    """Counts of photons, Poisson distributed around each value: the quantiles [B, H, W, 3] of a table, by binary search."""
+    """Counts of photons, Poisson distributed around each 8-bit value: quantiles at uniform [B, H, W, 3], by binary search in a table."""
     level, count = jnp.round(image * 255).astype(jnp.int32), jnp.zeros(image.shape, jnp.int32)
     step = COUNTS // 2
     while step:
@@ -64,7 +66,7 @@ def shot_noise(image: jax.Array, uniform: jax.Array, table: jax.Array, photons: 
 
 
 def _shot_noise(severity: int, height: int, width: int) -> tuple[np.ndarray, np.float32]:
-    """The probability [256, 64] of at most n photons at each 8-bit level. Counts above white are clipped: they need no column."""
+    """The probabilities [256, 64] of at most n photons at each 8-bit level, and the photons of white. Larger counts would be clipped."""
     photons = constants(PHOTONS, severity)
     mean = photons * np.arange(256)[:, None] / 255
     factors = np.concatenate([np.exp(-mean), mean / np.arange(1, COUNTS)], axis=1)
@@ -77,14 +79,14 @@ def _shot_noise(severity: int, height: int, width: int) -> tuple[np.ndarray, np.
 
 
 def brightness(image: jax.Array, drawn: None, more: jax.Array) -> jax.Array:
-    """Adds to the value V of HSV, up to 1. Hue and saturation stay, so that all channels grow by one factor; black becomes grey."""
+    """Adds to the value V of HSV, up to 1. Hue and saturation stay: all channels grow by one factor. Black becomes grey."""
     value = image.max(-1, keepdims=True)
     brighter = jnp.clip(value + more, 0, 1)
     return jnp.where(value > 0, image * brighter / jnp.where(value > 0, value, 1), brighter)
 
 
 def saturate(image: jax.Array, drawn: None, factor: jax.Array, more: jax.Array) -> jax.Array:
-    """Changes the saturation S of HSV to factor · S + more, within [0, 1]. Grey has hue 0: what is added makes it reddish, as published."""
+    """Sets the saturation S of HSV to factor · S + more, clipped to [0, 1]. Grey has hue 0: added saturation makes it red, as published."""
     value, least = image.max(-1, keepdims=True), image.min(-1, keepdims=True)
     spread = value - least
     red = jnp.array([0.0, 1.0, 1.0])

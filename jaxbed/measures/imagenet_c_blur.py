@@ -1,4 +1,4 @@
-"""The blurs of ImageNet-C, and its coarser pixels: see `imagenet_c`. Each has a function, and one of the arrays that a severity sets."""
+"""Blurs and coarser pixels of ImageNet-C: see `imagenet_c`. For each change, `of_CHANGE` gives the arrays that a severity sets."""
 
 import math
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from jaxbed.measures.corruption import ROUNDING, Axes, constants, filter_matrix,
 
 
 def gaussian_blur(image: jax.Array, drawn: None, kernel: Axes) -> jax.Array:
+    """Convolution with a Gaussian; beyond its border an image continues with its outermost pixels."""
     return kernel.of(image)
 
 
@@ -21,8 +22,8 @@ def of_gaussian_blur(severity: int, height: int, width: int) -> tuple[Axes]:
 def defocus_blur(image: jax.Array, drawn: None, reach: jax.Array, kernels: jax.Array) -> jax.Array:
     """Correlation with a kernel that is symmetric about its middle row; beyond its border an image continues mirrored.
 
-    kernels [11, W, W] filter the columns of the rows at each distance, of which those up to `reach` px count: 11 products instead of up to
-    441 shifts.
+    kernels [11, W, W] hold, for each distance up to `reach` px, the kernel's row as a matrix. Rows that far above and below are added
+    first: at most 11 matrix products instead of 441 shifts.
     """
     row = jnp.arange(image.shape[1])
 
@@ -44,9 +45,10 @@ def of_defocus_blur(severity: int, height: int, width: int) -> tuple[np.int32, n
 
 
 def disc(radius: int, sigma: float) -> np.ndarray:
-    """A disc with a smooth border, [17, 17] or, of 10 px, [21, 21].
+    """A disc with a smooth border: [17, 17] for radii up to 8 px, else [21, 21].
 
-    The two largest touch the edge of their grid, which mirrors them: their kernels sum to 1.013 and 1.011, and images become brighter.
+    Discs of 8 and 10 px touch the edge of their grid, where smoothing mirrors them, as published: their kernels sum to 1.013 and 1.011, and
+    images become brighter.
     """
     reach, window = (8, 1) if radius <= 8 else (10, 2)
     axis = np.arange(-reach, reach + 1)
@@ -61,7 +63,7 @@ LONGEST_STREAK = 40  # px
 def motion_blur(image: jax.Array, uniform: jax.Array, taps: jax.Array, weights: jax.Array) -> jax.Array:
     """A one-sided Gaussian streak at an angle from -45 to 45 degrees: a weighted sum of shifts by whole pixels.
 
-    weights [41], of which the first taps count. Beyond its border an image continues with its outermost pixels.
+    weights [41], of which the first `taps` count. Beyond its border an image continues with its outermost pixels.
     """
     height, width = image.shape[1:3]
     angle = jnp.deg2rad(90 * uniform - 45)
@@ -77,6 +79,7 @@ def motion_blur(image: jax.Array, uniform: jax.Array, taps: jax.Array, weights: 
 
 
 def draw_angle(key: jax.Array, height: int, width: int) -> jax.Array:
+    """A uniform number from 0 to 1, which stands for -45 to 45 degrees."""
     return jax.random.uniform(key)
 
 
@@ -96,7 +99,7 @@ class Zooms(NamedTuple):
 
 
 def zoom_blur(image: jax.Array, drawn: None, number: jax.Array, rows: Zooms, columns: Zooms) -> jax.Array:
-    """The mean of an image and its enlargements by a number of factors. The first is 1: the image itself counts twice, as published."""
+    """The mean of an image and its enlargements by a number of factors. The first factor is 1: the image counts twice, as published."""
 
     def between(image: jax.Array, zooms: Zooms, factor: jax.Array, axis: int) -> jax.Array:
         lower, upper = (jnp.take(image, index[factor], axis, mode="clip") for index in (zooms.lower, zooms.upper))
@@ -109,7 +112,7 @@ def zoom_blur(image: jax.Array, drawn: None, number: jax.Array, rows: Zooms, col
 
 
 def of_zoom_blur(severity: int, height: int, width: int) -> tuple[np.int32, Zooms, Zooms]:
-    # binary fractions decide how many factors there are: 1.11 is one of severity 1, and 1.16 none of severity 2
+    # floating point decides whether the end is included: 1.11 is one of severity 1, and 1.16 is not one of severity 2
     factors = np.arange(1, *constants(((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)), severity))
 
     def axis(side: int) -> Zooms:
@@ -142,9 +145,10 @@ def of_pixelate(severity: int, height: int, width: int) -> tuple[Axes]:
 
     def matrix(side: int) -> np.ndarray:
         number, pixel = max(int(share * side), 1), np.arange(side)
-        # a box shows the pixels whose centres it holds: one on the border of two counts for the first, and is covered by the second
-        counts, covered_by = ((2 * pixel + 1) * number - 1) // (2 * side), (2 * pixel + 1) * number // (2 * side)
-        members = (covered_by[:, None] == counts).astype(np.float32)
+        # a box averages the pixels whose centres lie in it, and covers the same; a centre between two is averaged by the first, covered by
+        # the second
+        averaged_by, covered_by = ((2 * pixel + 1) * number - 1) // (2 * side), (2 * pixel + 1) * number // (2 * side)
+        members = (covered_by[:, None] == averaged_by).astype(np.float32)
         return members / members.sum(1, keepdims=True)
 
     return (Axes(matrix(height), matrix(width)),)

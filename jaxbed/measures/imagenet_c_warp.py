@@ -1,4 +1,4 @@
-"""Corruptions of ImageNet-C that take pixels from elsewhere: see `imagenet_c`. Each has a draw, a function, and what a severity sets."""
+"""Corruptions of ImageNet-C that move pixels: see `imagenet_c`. For each change, `of_CHANGE` gives the arrays that a severity sets."""
 
 import math
 from collections.abc import Callable
@@ -21,10 +21,10 @@ def draw_offsets(key: jax.Array, height: int, width: int) -> jax.Array:
 def glass_blur(image: jax.Array, drawn: jax.Array, kernel: Axes, shift: jax.Array, sweeps: jax.Array, doublings: jax.Array) -> jax.Array:
     """Blurs, truncates to 8 bits, copies pixels from nearby in sweeps, and blurs again.
 
-    The published sweep goes through pixels from the last to the first, up to a border of `shift` px, and is meant to exchange each with a
-    random one near it; but it only copies, and the other pixel stays. A source before the pixel, in the order of rows, is as it was before
-    the sweep. A source after it has been copied to already, and leads to a source of its own. Following such pointers twice as far with
-    each doubling finds the origins of all pixels at once.
+    The published sweep visits pixels row by row from the last to the first, without a border of `shift` px. It is meant to exchange each
+    with a random pixel nearby, but only copies that pixel, its source. A source before the pixel is still as it was before the sweep. A
+    source after the pixel already shows a source of its own, and so on: such pointers, followed twice as far in each doubling, lead to
+    the origins of all pixels at once.
     """
     batch, height, width, _ = image.shape
     pixel = jnp.arange(height * width).reshape(height, width)
@@ -55,9 +55,10 @@ def of_glass_blur(severity: int, height: int, width: int) -> tuple[Axes, np.int3
 
 
 def _doublings(shift: int, height: int, width: int) -> int:
-    """As many as the longest chain of pointers may need. Each leads to the right in its row, or down, at most `shift` px to the left.
+    """How many doublings the longest possible chain of pointers needs.
 
-    For n rows and m columns, n - 1 steps down gain at most (n - 1) · shift columns for steps to the right, beside the first m - 1.
+    A pointer leads to the right in its row, or down and at most `shift` px to the left. In n rows of m pixels there are at most n - 1 steps
+    down, which leave room for (n - 1) · shift steps to the right in addition to m - 1.
     """
     if shift == 1:  # all sources are before their pixel, or the pixel itself
         return 0
@@ -80,13 +81,14 @@ def elastic_transform(
     row, column = jnp.indices((height, width), jnp.float32)
     arm = max(min(height, width) // 3, 1)
     across, down = (jitter * corners[..., i, None, None] for i in (0, 1))  # [B, 3, 1, 1]
-    # the triangle's sides are (0, 2 arm) and (2 arm, 0), (x, y), before they move; where they end, each pixel is a mixture of both
-    second = column - (width // 2 + arm) - across[:, 1], row - (height // 2 - arm) - down[:, 1]  # of the pixel, from the second corner
+    # a pixel, seen from the triangle's second corner, is a sum of multiples of its two sides, and its source the same sum of the sides
+    # before they moved: those were (0, 2 arm) and (2 arm, 0), as (x, y)
+    from_second = column - (width // 2 + arm) - across[:, 1], row - (height // 2 - arm) - down[:, 1]
     upright = across[:, 0] - across[:, 1], 2 * arm + down[:, 0] - down[:, 1]
     level = 2 * arm + across[:, 1] - across[:, 2], down[:, 1] - down[:, 2]
     area = _cross(upright, level)
-    source_row = height // 2 - arm + 2 * arm * _cross(second, level) / area
-    source_column = width // 2 + arm + 2 * arm * _cross(upright, second) / area
+    source_row = height // 2 - arm + 2 * arm * _cross(from_second, level) / area
+    source_column = width // 2 + arm + 2 * arm * _cross(upright, from_second) / area
     mapped = _sampled(image, source_row, source_column, mirrored)
     displaced = strength * kernel.of(pixels)
     return _sampled(mapped, row + displaced[..., 1], column + displaced[..., 0], reflected)
@@ -112,7 +114,7 @@ def _sampled(image: jax.Array, row: jax.Array, column: jax.Array, beyond: Callab
 
 
 def of_elastic_transform(severity: int, height: int, width: int) -> tuple[np.float32, np.float32, Axes]:
-    """Shares of the shorter side, of which the published code has 244 for 224 px."""
+    """The published constants are multiples of 244, meant as the side of 224 px: here shares of the shorter side, times 244 / 224."""
     side = min(height, width) * 244 / 224
     table = ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02))
     strength, sigma, jitter = constants(table, severity)
