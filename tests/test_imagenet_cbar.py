@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from jaxbed.measures import corruption
 from jaxbed.measures import imagenet_cbar as cbar
 
 SIDE = HEIGHT = 20
 WIDTH = 24
 IMAGE = np.random.default_rng(0).integers(0, 256, (2, HEIGHT, WIDTH, 3)).astype(np.float32) / np.float32(255)
 JUMP = 1e-4  # closer to a jump than this, float32 may be on its other side
-CHANGE = {name: jax.jit(corruption.change) for name, corruption in cbar.CORRUPTIONS.items()}
+CHANGE = {name: jax.jit(each.change) for name, each in cbar.CORRUPTIONS.items()}
 # Elsewhere float32 is exact to 1e-5. Plasma feeds its coordinates back up to six times, and each time rounding errors may grow threefold.
 # A sparkle has up to 199 rays: their numbers have rounding errors of 1e-5, and so has the position between two rays.
 TOLERANCE = {"plasma_noise": 1e-4, "sparkles": 3e-5, "inverse_sparkles": 3e-5}
@@ -241,7 +242,7 @@ def test_one_compiled_function_serves_all_severities(name):
 @pytest.mark.parametrize("name", cbar.CORRUPTIONS)
 @pytest.mark.parametrize("severity", [0, 6, 2.5])
 def test_other_severities_are_refused(name, severity):
-    with pytest.raises(ValueError, match="severities 1 to 5"):
+    with pytest.raises(ValueError, match="must be 1, 2, 3, 4 or 5"):
         cbar.CORRUPTIONS[name].arrays(severity, 224, 224)
 
 
@@ -283,7 +284,7 @@ def one_pixel(name, severity, value, drawn, row=0, column=0):
     """A pixel of a constant image after a change, with 8 bits."""
     image = np.full((1, HEIGHT, WIDTH, 3), value / 255, np.float32)
     result = changed(name, severity, image, jax.tree.map(lambda array: np.asarray(array)[None], drawn))
-    return (np.asarray(cbar.truncated(result))[0, row, column] * 255).round(3).tolist()
+    return (np.asarray(corruption.truncated(result))[0, row, column] * 255).round(3).tolist()
 
 
 def test_values_computed_by_hand():
@@ -315,8 +316,8 @@ def test_pixels_in_an_inverse_sparkle_keep_their_levels():
 def test_truncation_keeps_8_bits_and_clips():
     whole = np.arange(256, dtype=np.float32)
     for image in (whole / np.float32(255), whole * np.float32(1 / 255)):  # compilers may make the first the second
-        np.testing.assert_allclose(cbar.truncated(image), image, rtol=1e-6)
-    np.testing.assert_allclose(cbar.truncated(np.array([-0.5, 0.9999, 1.5], np.float32)), [0, 254 / 255, 1], rtol=1e-6)
+        np.testing.assert_allclose(corruption.truncated(image), image, rtol=1e-6)
+    np.testing.assert_allclose(corruption.truncated(np.array([-0.5, 0.9999, 1.5], np.float32)), [0, 254 / 255, 1], rtol=1e-6)
 
 
 def test_between_pixels_images_are_bilinear_and_outside_black():

@@ -1,6 +1,7 @@
 """`jaxbed measure`: the same answers in any batch, on any mesh and with any other conditions; kept, and given anew where they must be."""
 
 import dataclasses
+import functools
 import shutil
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxbed import config, parallel
 from jaxbed import main as whole
 from jaxbed.data import shapes
 from jaxbed.evaluation.answers import read_answers
-from jaxbed.measures import conditions, main, scores
+from jaxbed.measures import conditions, imagenet_c, main, scores
 from jaxbed.stats.reading import records
 
 DATA = shapes.Config(train_images=64, val_images=16, test_images=48)
@@ -31,7 +32,8 @@ def measured(trained, tmp_path_factory):
     """(the workdir, the table for jaxbed correlate)."""
     folder = tmp_path_factory.mktemp("measured")
     shutil.copytree(trained, folder / "run")
-    assert main.main([str(folder / "run"), "--select", "last", "--out", str(folder / "table.csv")]) == 0
+    words = ("--select", "last", "--measures", "shape_bias,spectral,critical_band", "--out", str(folder / "table.csv"))
+    assert main.main([str(folder / "run"), *words]) == 0
     return folder / "run", folder / "table.csv"
 
 
@@ -124,6 +126,21 @@ def test_answers_are_kept_and_given_anew_where_a_condition_changed(measured, tmp
     path.write_bytes(path.read_bytes()[:-10])  # damaged
     assert command(capsys, *words)[0] == 0
     np.testing.assert_array_equal(answers(workdir, "clean")["response"], answers(measured[0], "clean")["response"])
+
+
+def test_corruptions_are_answered_at_all_severities(trained, tmp_path, monkeypatch):
+    few = {"brightness": imagenet_c.CORRUPTIONS["brightness"], "impulse_noise": imagenet_c.CORRUPTIONS["impulse_noise"]}
+    monkeypatch.setitem(conditions.MEASURES, "imagenet_c", functools.partial(conditions._corruptions, few))
+    shutil.copytree(trained, tmp_path / "run")
+    assert main.main([str(tmp_path / "run"), "--select", "last", "--measures", "imagenet_c"]) == 0
+    value = pd.read_csv(tmp_path / "run" / "measures.csv").set_index(["metric", "run"])["value"]
+    cells = [f"{name}_{severity}" for name in few for severity in (1, 2, 3, 4, 5)]
+    assert value["imagenet_c_jax", 1] == pytest.approx(np.mean([value[cell, 1] for cell in cells]))
+    image = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    condition = next(each for each in conditions.of(("imagenet_c",), (32, 32, 3)) if each.name == "impulse_noise_3")
+    changed = np.asarray(conditions.changed(condition, image, conditions.words(["a", "b"]))) * 255
+    np.testing.assert_allclose(changed, changed.round(), atol=1e-4)  # bytes, as benchmarks store them
+    assert 0.05 < (changed.round() != image).mean() < 0.15
 
 
 def test_each_seed_counts_at_its_own_epoch(measured):

@@ -4,15 +4,17 @@ A condition is a function of images in [0, 1], of what is drawn at random for ea
 share one compiled function. What is drawn follows from the names of the image and of the condition alone, whatever batch the image is in.
 """
 
+import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed.measures import critical_band, spectral
+from jaxbed.measures import critical_band, imagenet_c, imagenet_cbar, spectral
+from jaxbed.measures.corruption import SEVERITIES, Corruption, in_bytes
 
 PyTree = Any
 Draw = Callable[[jax.Array, int, int], PyTree]  # (key, height, width) -> what is random, of one image
@@ -109,4 +111,20 @@ def _critical_band(shape: tuple[int, ...]) -> list[Condition]:
     ]
 
 
-MEASURES: dict[str, Callable[[tuple[int, ...]], list[Condition]]] = {"spectral": _spectral, "critical_band": _critical_band}
+def _corruptions(corruptions: Mapping[str, Corruption], shape: tuple[int, ...]) -> list[Condition]:
+    height, width, channels = shape
+    if channels != 3:
+        raise ValueError(f"corruptions are of colour images, and these have {channels} channel: leave them out of --measures")
+    return [
+        Condition(f"{name}_{severity}", in_bytes(change), arrays(severity, height, width), draw)
+        for name, (change, arrays, draw) in corruptions.items()
+        for severity in SEVERITIES
+    ]
+
+
+CORRUPTIONS = {"imagenet_c": imagenet_c.CORRUPTIONS, "imagenet_cbar": imagenet_cbar.CORRUPTIONS}
+MEASURES: dict[str, Callable[[tuple[int, ...]], list[Condition]]] = {
+    "spectral": _spectral,
+    "critical_band": _critical_band,
+    **{benchmark: functools.partial(_corruptions, corruptions) for benchmark, corruptions in CORRUPTIONS.items()},
+}

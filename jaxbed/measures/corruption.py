@@ -11,6 +11,7 @@ import numpy as np
 PyTree = Any
 T = TypeVar("T")
 Index = Any  # integers, of NumPy or JAX
+SEVERITIES = (1, 2, 3, 4, 5)
 ROUNDING = 1e-3  # of an 8-bit step: more than float32 loses, so that truncation keeps whole steps
 
 
@@ -27,9 +28,20 @@ def truncated(image: jax.Array) -> jax.Array:
     return jnp.floor(jnp.clip(image, 0, 1) * 255 + ROUNDING) / 255
 
 
+@functools.cache
+def in_bytes(change: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """A corruption's change as the published files store it: truncated. One function for each, so that it is compiled once."""
+
+    @functools.wraps(change)
+    def stored(image: jax.Array, drawn: PyTree, *arrays: PyTree) -> jax.Array:
+        return truncated(change(image, drawn, *arrays))
+
+    return stored
+
+
 def constants(table: Sequence[T], severity: int) -> T:
     """The entry of a severity in a table of five. Raises ValueError for a severity outside 1 to 5."""
-    if severity not in range(1, 6):
+    if severity not in SEVERITIES:
         raise ValueError(f"severity = {severity}: it must be 1, 2, 3, 4 or 5")
     return table[severity - 1]
 

@@ -15,7 +15,6 @@ MAIN = (
     *("brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # of the benchmark's validation; not part of mCE
-SEVERITIES = (1, 2, 3, 4, 5)
 CLEAN = 0.435  # AlexNet's error on ImageNet itself
 ALEXNET = {
     "gaussian_noise": 0.886428,

@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbed.measures.corruption import Corruption, constants
+
 PyTree = Any
 CELL_PX = 32  # of the coarsest Perlin lattice, whatever the side of the image
 OCTAVES = (1, 2, 4, 8, 16)  # of the Perlin turbulence: cells of 32 to 2 px
@@ -30,24 +32,6 @@ CELLS = 40  # entries of the checkerboard's table along each axis; a square imag
 GREY = 128 / 255
 BEND = 4  # refractive index of the caustics
 FLAT = 0.999  # cosine of the slope from which light passes straight
-
-
-class Corruption(NamedTuple):
-    change: Callable[..., jax.Array]  # (image [B, H, W, C] float32 in [0, 1], drawn [B, ...], *arrays) -> the same, may leave [0, 1]
-    arrays: Callable[[int, int, int], tuple]  # (severity 1 to 5, height, width) -> what the severity sets
-    draw: Callable[[jax.Array, int, int], PyTree] | None  # (key, height, width) -> what is random, of one image, whatever the severity
-
-
-def constants(table: Sequence, severity: int) -> Any:
-    """The entry of a table for a severity. Raises ValueError for a severity outside 1 to 5."""
-    if severity not in range(1, 6):
-        raise ValueError(f"severity = {severity}: corruptions have the severities 1 to 5")
-    return table[severity - 1]
-
-
-def truncated(image: jax.Array) -> jax.Array:
-    """Images in [0, 1] with 8 bits, as the published files have them: clipped, and truncated instead of rounded."""
-    return jnp.floor(jnp.clip(image, 0, 1) * 255) / 255
 
 
 def _set_by(levels: Sequence[float], *settings: Callable[[float, int], float]) -> Callable[[int, int, int], tuple]:

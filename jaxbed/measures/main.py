@@ -1,6 +1,6 @@
 """`jaxbed measure`: what the networks of a run lean on. Answers are kept; a new score needs no new pass.
 
-    jaxbed measure WORKDIR... [--sets SET,SET] [--measures all|shape_bias,spectral,critical_band] [--select best_val|last|EPOCH]
+    jaxbed measure WORKDIR... [--sets SET,SET] [--measures all|shape_bias,spectral,...] [--select best_val|last|EPOCH]
                    [--out TABLE.csv]
 
 Stopped, the same command goes on. Exit code 0; 2 for invalid input, with the reason on stderr; 128 + the signal's number.
@@ -50,7 +50,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--sets", type=_names, default=(), metavar="A,B", help="evaluation sets; default: those of the training distribution, or all"
     )
     parser.add_argument(
-        "--measures", type=_names, default=("all",), metavar="A,B", help="shape_bias, spectral, critical_band, or all (default)"
+        "--measures",
+        type=_names,
+        default=("all",),
+        metavar="A,B",
+        help="of shape_bias, spectral, critical_band, imagenet_c, imagenet_cbar; default: all",
     )
     described = "epoch of each seed: best_val (default where there is a validation set), last, or a number"
     parser.add_argument("--select", default="", metavar="RULE", help=described)

@@ -42,6 +42,10 @@ def of_set(folder: pathlib.Path, label: np.ndarray, shape: tuple[int, ...], meas
         for kind in ("low", "high"):
             kept = {f: accuracy[f"{kind}_pass_{f:g}"] for f in spectral.CUTOFFS}
             counts[f"{kind}_freq"] = plain(spectral.bias(kept, accuracy["clean"]))
+    for benchmark in conditions.CORRUPTIONS:
+        if benchmark in measures:  # not under the benchmark's own name: its files were made by other code, and stored as JPEG
+            cells = [accuracy[condition.name] for condition in conditions.MEASURES[benchmark](shape)]
+            counts[f"{benchmark}_jax"] = plain(np.mean(cells, axis=0))
     if "critical_band" in measures:
         for suffix, normalised in THRESHOLDS.items():
             fitted = _channels(accuracy, min(shape[:2]), normalised)
