@@ -1,7 +1,7 @@
 """jaxbed: train debiasing methods with many seeds at once, and say with sound statistics what is really better.
 
     python -m jaxbed.main --config=sagnet               train, evaluate every epoch on every set, print the scores
-    jaxbed train | eval | sweep | launch | stats        the same and its parts, see `cli`
+    jaxbed train | eval | measure | ...                  the same and its parts, and what comes after, see `cli`
 
 main, cli, command_line   the commands, and what their words mean
 config, values            what a run is made of, and what its fields can hold
@@ -19,6 +19,7 @@ training/                 the loop (train), compiled steps (program), devices th
                           before a run (plan, staged), pretrained weights, members of an array, signals (preemption), lock, log, random
                           keys
 evaluation/               answers of every epoch's checkpoint (evaluate), their files, decision rules, measures, tables of scores (metrics)
+measures/                 what a network leans on: `jaxbed measure` (main), changed images and their answers; has an index of its own
 tuning/                   grids of settings (sweep), and how separate runs are launched
 stats/                    from scores to what may be claimed; has an index of its own
 system/                   files, memory, caches, how a process ends; several processes of one run (processes, watch, coordinator, starter)

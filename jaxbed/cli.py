@@ -1,4 +1,4 @@
-"""The command `jaxbed`: train, eval, sweep, launch, stats. Each imports only what it needs."""
+"""The command `jaxbed`: train, eval, measure, sweep, launch, stats, correlate. Each imports only what it needs."""
 
 import argparse
 import dataclasses
@@ -12,9 +12,11 @@ USAGE = """usage: jaxbed COMMAND ...
 
   train --config=METHOD[:DATA] [--workdir=DIR] [--config.NAME=VALUE ...]   train, evaluate, print scores (= python -m jaxbed.main)
   eval WORKDIR [--watch] [--allow-module NAME ...]                         evaluate the epochs that have no answers yet
+  measure WORKDIR... [--measures spectral,critical_band]                   what networks lean on (jaxbed measure --help)
   sweep --config=METHOD[:DATA] --grid FIELD=VALUE,VALUE ...                tune by validation, then train afresh (jaxbed sweep --help)
   launch --processes N -- python -m jaxbed.main ...                        several processes of one run on this machine
   stats WORKDIR... | SCORES.csv                                            compare algorithms (jaxbed stats --help)
+  correlate TABLE.csv...                                                   biases of models and how they generalise (... --help)
 """
 
 
@@ -28,6 +30,10 @@ def main() -> int:
         return ending.of(lambda: whole.main(rest))
     if command == "eval":
         return evaluate(rest)
+    if command == "measure":
+        from jaxbed.measures import main as measures
+
+        return measures.main(rest)
     if command == "sweep":
         from jaxbed.tuning import sweep
 
@@ -36,6 +42,10 @@ def main() -> int:
         from jaxbed.stats import main as statistics
 
         return statistics.main(rest)
+    if command == "correlate":
+        from jaxbed.stats.correlations import main as correlations
+
+        return correlations.main(rest)
     if command == "launch":
         from jaxbed.system import starter
 
@@ -44,7 +54,9 @@ def main() -> int:
         print(USAGE)
         return 0
     if command:
-        ending.tell("jaxbed", f"{command!r} is not a command; there are train, eval, sweep, launch and stats, see jaxbed --help")
+        ending.tell(
+            "jaxbed", f"{command!r} is not a command; there are train, eval, measure, sweep, launch, stats and correlate, see jaxbed --help"
+        )
     else:
         print(USAGE, file=sys.stderr)
     return 2

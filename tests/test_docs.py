@@ -15,11 +15,13 @@ from commands import ROOT
 import jaxbed
 from jaxbed import cli, command_line, config, main
 from jaxbed.evaluation import decision_rules, measures
+from jaxbed.measures import main as measuring
 from jaxbed.models import resnet
 from jaxbed.presets import datasets, published
 from jaxbed.stats import main as statistics
 from jaxbed.stats import new_datasets, options
 from jaxbed.stats.comparisons import pairwise
+from jaxbed.stats.correlations import main as correlations
 from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import rules
 from jaxbed.tuning import grid, sweep
@@ -28,7 +30,8 @@ from jaxbed.values import look_up
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 EXTENDING = sorted((ROOT / "docs" / "extending").glob("*.md"))
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-TRAIN, STATS, EVAL, SWEEP = ("python", "-m", "jaxbed.main"), ("jaxbed", "stats"), ("jaxbed", "eval"), ("jaxbed", "sweep")
+TRAIN, EVAL, SWEEP = ("python", "-m", "jaxbed.main"), ("jaxbed", "eval"), ("jaxbed", "sweep")
+STATS, CORRELATE, MEASURE = ("jaxbed", "stats"), ("jaxbed", "correlate"), ("jaxbed", "measure")
 
 
 def commands(text: str) -> list[list[str]]:
@@ -60,7 +63,7 @@ def understand(words: list[str]) -> None:
     if words[:2] == ["jaxbed", "launch"]:
         assert words[2] == "--processes" and words[3].isdecimal() and words[4] == "--"
         words = words[5:]
-    kind = next((kind for kind in (TRAIN, STATS, EVAL, SWEEP) if tuple(words[: len(kind)]) == kind), None)
+    kind = next((kind for kind in (TRAIN, STATS, CORRELATE, MEASURE, EVAL, SWEEP) if tuple(words[: len(kind)]) == kind), None)
     rest = words[len(kind or ()) :]
     if kind == TRAIN:
         cfg = command_line.parse(rest).cfg
@@ -68,6 +71,10 @@ def understand(words: list[str]) -> None:
             config.check(cfg)
     elif kind == STATS:
         options.check(options.parse(rest)[0])
+    elif kind == CORRELATE:
+        correlations.parse(rest)
+    elif kind == MEASURE:
+        assert measuring.parse(rest).workdirs
     elif kind == EVAL:
         with pytest.raises(FileNotFoundError, match="is not the workdir of a run"):
             cli._evaluate(rest)

@@ -40,8 +40,13 @@ sensitivity/              how firm is the answer?
     leave_one_out         one algorithm or data set left out
     multiverse            other selection rules, runs, data sets and tests
     power                 how many data sets or runs would be needed
+correlations/             `jaxbed correlate`: biases of models and how they generalise
+    main, models          the command line and what it writes; tables of models
+    coefficients, study   Spearman's rho and how firm it is; all pairs and groups
+    figures               matrices, and models as points
 figures/                  drawing: which figures there are; rank_figures, score_figures, style, tikz
 output/                   results as files
+    destination           folders that are filled at once; the terminal
     files                 everything that is written; stats.json
     report                text for the terminal
     document, sections, sections_of_tests, html, html_style   report.html

@@ -1,23 +1,24 @@
-"""Shows on stderr what `jaxbed stats` is doing: a status line on a terminal, elsewhere one line per stage.
+"""Shows on stderr what `jaxbed stats` or `jaxbed correlate` is doing: a status line on a terminal, elsewhere one line per stage.
 
 Stages are log records of `jaxbed.stats` (info: a stage; debug: a step of one): the functions that compute only log.
 """
 
 import contextlib
+import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def shown() -> Iterator[None]:
-    """Shows the log records of `jaxbed.stats` while the context is active."""
+def shown(command: str = "jaxbed stats") -> Iterator[None]:
+    """Shows the log records of `jaxbed.stats` while the context is active, as what `command` does."""
     if sys.stderr is None:  # closed
         yield
         return
     log = logging.getLogger("jaxbed.stats")
     before, on_terminal = log.level, sys.stderr.isatty()
-    with _status() if on_terminal else contextlib.nullcontext(_line) as show:
+    with _status() if on_terminal else contextlib.nullcontext(functools.partial(_line, command)) as show:
         handler = _Handler(show)
         log.addHandler(handler)
         log.setLevel(logging.DEBUG if on_terminal else logging.INFO)
@@ -39,8 +40,8 @@ class _Handler(logging.Handler):
         self._show(record.getMessage())
 
 
-def _line(stage: str) -> None:
-    print(f"jaxbed stats: {stage} ...", file=sys.stderr, flush=True)
+def _line(command: str, stage: str) -> None:
+    print(f"{command}: {stage} ...", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

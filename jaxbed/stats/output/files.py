@@ -3,8 +3,6 @@
 import json
 import logging
 import math
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from jaxbed.stats import tables
 from jaxbed.stats.analysis import Analysis
 from jaxbed.stats.comparisons import published_tables
 from jaxbed.stats.figures import drawing
-from jaxbed.stats.output import document, headings, html, latex, listing
+from jaxbed.stats.output import destination, document, headings, html, latex, listing
 
 NAMES = ("stats.json", "scores.csv", "pairs.csv", "tests.csv", "columns.csv", "confusions.csv", "report.html")
 OF_TESTS = ("pairs.csv", "tests.csv", "tables/pairs.tex", "tables/mean_ranks.tex", "tables/effects.tex")
@@ -26,16 +24,11 @@ def write(analysis: Analysis, out: str | Path, facts: dict) -> list[Path]:
 
     `out` is not touched before everything is ready. Files of tests that were not made are removed: they would belong to other scores.
     """
-    out = Path(out)
-    with tempfile.TemporaryDirectory() as folder:
-        made = [path.relative_to(folder) for path in _make(analysis, Path(folder), facts)]
-        for path in made:
-            (out / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(folder) / path, out / path)
+    written = destination.fill(out, lambda folder: _make(analysis, folder, facts))
     for path in OPTIONAL:
-        if path not in made:
-            (out / path).unlink(missing_ok=True)
-    return [out / path for path in made]
+        if Path(out) / path not in written:
+            (Path(out) / path).unlink(missing_ok=True)
+    return written
 
 
 def _make(analysis: Analysis, out: Path, facts: dict) -> list[Path]:

@@ -1,0 +1,130 @@
+"""Conditions: named changes of images on the device, before a network sees them, the same for all seeds and epochs.
+
+A condition is a function of images in [0, 1], of what is drawn at random for each, and of arrays: conditions that differ in these alone
+share one compiled function. What is drawn follows from the names of the image and of the condition alone, whatever batch the image is in.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed.measures import critical_band, imagenet_c, imagenet_cbar, spectral
+from jaxbed.measures.corruption import SEVERITIES, Corruption, in_bytes
+
+PyTree = Any
+Draw = Callable[[jax.Array, int, int], PyTree]  # (key, height, width) -> what is random, of one image
+
+
+class Condition(NamedTuple):
+    name: str  # also of its folder
+    change: Callable[..., jax.Array]  # (image [B, H, W, C] in [0, 1], drawn [B, ...], *arrays) -> images of the same kind
+    arrays: tuple[PyTree, ...] = ()
+    draw: Draw | None = None  # None: nothing is random
+
+    @property
+    def identity(self) -> str:
+        """Changes where the condition's arrays or functions do."""
+        functions = ".".join(f"{each.__module__}:{each.__qualname__}" for each in (self.change, self.draw) if each)
+        hashed = hashlib.sha256(f"{VERSION} {self.name} {functions}".encode())
+        for array in jax.tree.leaves(self.arrays):
+            hashed.update(np.ascontiguousarray(array).tobytes())
+        return hashed.hexdigest()[:16]
+
+
+VERSION = 1  # to be counted up where a change means something else under the same name
+
+
+def of(measures: Sequence[str], shape: tuple[int, ...]) -> list[Condition]:
+    """The conditions that measures, of MEASURES, need of images [H, W, C]; unchanged ones first. Raises ValueError for unfit images."""
+    found = {"clean": Condition("clean", _unchanged)}
+    for measure in measures:
+        found |= {condition.name: condition for condition in MEASURES[measure](shape)}
+    return list(found.values())
+
+
+def words(image_names: Sequence[str]) -> np.ndarray:
+    """[n, 2] uint32 that tell images apart by their names, for `key`."""
+    digests = b"".join(hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in image_names)
+    return np.frombuffer(digests, "<u4").reshape(-1, 2)
+
+
+def key(name: str) -> jax.Array:
+    """The key of a condition, from which those of images follow."""
+    return jax.random.key(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little"))
+
+
+def changed(condition: Condition, image: jax.Array, image_words: jax.Array) -> jax.Array:
+    """Images uint8 [B, H, W, C], with words [B, 2] of their names, under a condition: float32 in [0, 1]."""
+    return _changed(condition.change, condition.draw, image, image_words, key(condition.name), condition.arrays)
+
+
+def _apply(change: Callable, draw: Draw | None, image: jax.Array, words: jax.Array, key: jax.Array, arrays: tuple) -> jax.Array:
+    drawn = None
+    if draw:
+        height, width = image.shape[1:3]
+        drawn = jax.vmap(lambda pair: draw(jax.random.fold_in(jax.random.fold_in(key, pair[0]), pair[1]), height, width))(words)
+    return change(image.astype(jnp.float32) / 255, drawn, *arrays)
+
+
+_changed = jax.jit(_apply, static_argnums=(0, 1))
+
+
+def _unchanged(image: jax.Array, drawn: None) -> jax.Array:
+    return image
+
+
+def _low_pass(image: jax.Array, drawn: None, square: spectral.Square) -> jax.Array:
+    return spectral.low_pass(image, square)
+
+
+def _high_pass(image: jax.Array, drawn: None, square: spectral.Square) -> jax.Array:
+    return spectral.high_pass(image, square)
+
+
+def _spectral(shape: tuple[int, ...]) -> list[Condition]:
+    height, width, _ = shape
+    low = [Condition(f"low_pass_{f:g}", _low_pass, (spectral.lowest(height, width, f),)) for f in spectral.CUTOFFS]
+    high = [Condition(f"high_pass_{f:g}", _high_pass, (spectral.lowest(height, width, 1 - f),)) for f in spectral.CUTOFFS]
+    return low + high
+
+
+def band_name(number: int, sigma: float) -> str:
+    """The name of a cell of the critical band; without noise all bands are one."""
+    return f"band_{number}_sigma_{sigma:g}" if sigma else "grey"
+
+
+def _critical_band(shape: tuple[int, ...]) -> list[Condition]:
+    height, width, channels = shape
+    if channels != 3:
+        raise ValueError(f"--measures critical_band shows colour images in grey, and these have {channels} channel: leave it out")
+    number = critical_band.bands(min(height, width))
+    each = [critical_band.band(height, width, band) for band in range(number)]
+    cells = [(0, 0.0), *((band, sigma) for sigma in critical_band.SIGMAS if sigma for band in range(number))]
+    return [
+        Condition(band_name(band, sigma), critical_band.stimulus, (np.float32(sigma), each[band], each[-1]), critical_band.draw)
+        for band, sigma in cells
+    ]
+
+
+def _corruptions(corruptions: Mapping[str, Corruption], shape: tuple[int, ...]) -> list[Condition]:
+    height, width, channels = shape
+    if channels != 3:
+        raise ValueError(f"corruptions are of colour images, and these have {channels} channel: leave them out of --measures")
+    return [
+        Condition(f"{name}_{severity}", in_bytes(change), arrays(severity, height, width), draw)
+        for name, (change, arrays, draw) in corruptions.items()
+        for severity in SEVERITIES
+    ]
+
+
+CORRUPTIONS = {"imagenet_c": imagenet_c.CORRUPTIONS, "imagenet_cbar": imagenet_cbar.CORRUPTIONS}
+MEASURES: dict[str, Callable[[tuple[int, ...]], list[Condition]]] = {
+    "spectral": _spectral,
+    "critical_band": _critical_band,
+    **{benchmark: functools.partial(_corruptions, corruptions) for benchmark, corruptions in CORRUPTIONS.items()},
+}

@@ -1,0 +1,137 @@
+"""Tables of models: what each leans on (biases), and how well it does (benchmarks).
+
+A row is a model, or one run of it: runs of one model are not independent of each other, so their mean counts. Columns may have our names,
+or those of the published table of the bias paper ("top1_acc/imagenet", "metric/bandpass/LFC/0.1"), of which the paper's means are formed.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from jaxbed.stats import names
+from jaxbed.stats.correlations import coefficients
+from jaxbed.stats.reading import delimited, numbers
+
+BIASES = {
+    "shape_bias": "shape bias",
+    "low_freq": "low-frequency bias",
+    "high_freq": "high-frequency bias",
+    "bandwidth_norm": "critical band: bandwidth",
+    "centre_norm": "critical band: centre",
+    "sensitivity_norm": "critical band: peak noise sensitivity",
+}
+BENCHMARKS = {"in_distribution": "ID", "robustness": "robustness", "concepts": "concepts", "adversarial": "adversarial"}
+PUBLISHED = {  # column: those of the published table whose mean it is
+    "shape_bias": ("shape-bias",),
+    "low_freq": tuple(f"metric/bandpass/LFC/{cutoff}" for cutoff in (0.1, 0.2, 0.3, 0.4, 0.5)),
+    "high_freq": tuple(f"metric/bandpass/HFC/{cutoff}" for cutoff in (0.1, 0.2, 0.3, 0.4, 0.5)),
+    "bandwidth_norm": ("metric/criticalband/bw_norm",),
+    "centre_norm": ("metric/criticalband/cf_norm",),
+    "sensitivity_norm": ("metric/criticalband/pns_norm",),
+    "in_distribution": tuple(f"top1_acc/{name}" for name in ("imagenet", "imagenet-v2", "imagenet-real")),
+    "robustness": tuple(f"top1_acc/{name}" for name in ("imagenet-a", "imagenet-c", "imagenet-cbar")),
+    "concepts": tuple(f"top1_acc/{name}" for name in ("imagenet-sketch", "imagenet-r", "stylized")),
+    "adversarial": ("top1_acc/PGD-40/low",),
+}
+DESCRIBED = ("model", "run")  # columns that are no property
+
+
+class Models(NamedTuple):
+    """properties [models, columns] of floats, NaN where not measured, indexed by model; category [models]."""
+
+    properties: pd.DataFrame
+    category: pd.Series
+    biases: list[str]
+    benchmarks: list[str]
+    notes: list[str]  # what was assumed or left out
+
+
+def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence[str] = (), groups: str = "") -> Models:
+    """The models of tables, joined by their names. Without names of columns, those of BIASES and BENCHMARKS that there are count.
+
+    groups: the column that holds categories; "" for `category` where there is one. Raises ValueError, with the cure, for a table without
+    models, a model given twice, columns that are not there, fractions among percents, and fewer than 4 models.
+    """
+    notes: list[str] = []
+    tables = [_table(path, notes) for path in paths]
+    joined = tables[0]
+    for table, path in zip(tables[1:], paths[1:], strict=True):
+        if twice := sorted(set(joined.columns) & set(table.columns) - {*DESCRIBED, groups or "category"}):
+            raise ValueError(f"{path}: columns {names.listed(twice)} are in an earlier table too; keep each in one")
+        joined = joined.merge(table, how="outer", on=sorted(set(joined.columns) & set(table.columns)))
+    if groups and groups not in joined.columns:
+        raise ValueError(f"--groups {groups}: no such column; {names.choice(groups, joined.columns)}")
+    groups = groups or ("category" if "category" in joined.columns else "")
+    if groups and len(unknown := joined.loc[joined[groups].fillna("").str.strip() == "", "model"]):
+        raise ValueError(f"models {names.first_few(unknown)} have no {groups}; write one for each")
+    kinds = dict(zip(joined["model"], joined[groups].astype(str) if groups else [""] * len(joined), strict=True))
+    _derive(joined)
+    leaned = _columns(joined, biases, BIASES, "biases")
+    scored = _columns(joined, benchmarks, BENCHMARKS, "benchmarks")
+    if both := sorted(set(leaned) & set(scored)):
+        raise ValueError(f"{names.listed(both)} cannot be a bias and a benchmark at once")
+    wide = pd.DataFrame({name: _numbers(joined, name, notes) for name in (*leaned, *scored)}).set_axis(joined["model"])
+    _check_scale(wide[scored])
+    properties = wide.groupby(level=0, sort=False).mean()
+    if len(properties) < len(wide):
+        notes.append(f"{len(wide)} rows are runs of {len(properties)} models: means of the runs count")
+    if len(properties) < coefficients.LEAST:
+        raise ValueError(f"{len(properties)} models are too few for a correlation; {coefficients.LEAST} are the least")
+    return Models(properties, pd.Series(kinds).loc[properties.index], leaned, scored, notes)
+
+
+def _table(path: Path, notes: list[str]) -> pd.DataFrame:
+    table = delimited.read(path)
+    if "model" not in table.columns:
+        raise ValueError(f"{path}: there is no column `model`; {names.choice('model', table.columns)}")
+    if (table["model"].str.strip() == "").any():
+        raise ValueError(f"{path}: line {table.index[table['model'].str.strip() == ''][0]} names no model")
+    table["model"] = table["model"].str.strip()
+    if table.duplicated([name for name in DESCRIBED if name in table.columns]).any():
+        repeated = table["model"][table.duplicated([name for name in DESCRIBED if name in table.columns])]
+        cure = "give each model once, or number its runs in a column `run`"
+        raise ValueError(f"{path}: line {repeated.index[0]} gives {names.quoted(repeated.iloc[0])} again; {cure}")
+    for name in table.columns:
+        if name in {*BIASES, *BENCHMARKS} or re.match("(top1_acc|metric)/|shape-bias$", name):
+            table[name] = numbers.read(table[name], name, str(path), notes, separator=table.attrs["separator"])
+    return table.reset_index(drop=True)
+
+
+def _derive(joined: pd.DataFrame) -> None:
+    """Adds the means that the paper forms of published columns. One that is missing for a model makes its mean missing."""
+    for name, parts in PUBLISHED.items():
+        if name not in joined.columns and set(parts) <= set(joined.columns):
+            joined[name] = joined[list(parts)].mean(axis=1, skipna=False)
+
+
+def _columns(joined: pd.DataFrame, wanted: Sequence[str], known: dict[str, str], option: str) -> list[str]:
+    if wanted:
+        return names.find_each(wanted, [name for name in joined.columns if name not in DESCRIBED], f"--{option}: there is no column")
+    there = [name for name in known if name in joined.columns]
+    if not there:
+        raise ValueError(
+            f"no column is one of the known {option} ({', '.join(known)}); name columns with --{option}: {names.listed(joined.columns)}"
+        )
+    return there
+
+
+def _numbers(joined: pd.DataFrame, name: str, notes: list[str]) -> np.ndarray:
+    values = numbers.read(joined[name], name, "the table", notes).to_numpy()
+    if np.isinf(values).any():
+        raise ValueError(f"{name} of {names.quoted(joined['model'][np.isinf(values)].iloc[0])} is infinite; leave the cell empty")
+    return values
+
+
+def _check_scale(scored: pd.DataFrame) -> None:
+    """Raises ValueError where all that a model has is at most 1 and others have more: fractions among percents."""
+    small = ((scored > 0) & (scored <= 1)) | scored.isna()
+    if (odd := small.all(axis=1) & scored.notna().any(axis=1)).any() and scored.max().max() > 1.5:
+        name, most = scored.index[odd][0], scored.max().max()
+        largest = scored[odd].iloc[0].max()
+        raise ValueError(
+            f"benchmarks of {names.quoted(name)} are at most {largest:g}, others up to {most:g}: fractions or percent; write all alike"
+        )

@@ -1,0 +1,182 @@
+"""`jaxbed correlate`: coefficients by hand, the published matrices, and tables that cannot be used."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jaxbed.stats.correlations import coefficients, main, models, study
+
+COLUMNS = ("shape_bias", "low_freq", "high_freq", "bandwidth_norm", "centre_norm", "sensitivity_norm")
+PRINTED = dict(zip(("shape_bias", "low_freq", "high_freq", "C-BW_norm", "C-CF_norm", "C-PNS_norm"), COLUMNS, strict=True))
+SMALL = "model,category,shape_bias,robustness\na,x,0.1,30\nb,x,0.2,20\nc,y,0.3,50\nd,y,0.4,40\ne,y,0.5,60\nf,y,0.6,55\n"
+
+
+def firmness(x, y, category=()):
+    return coefficients.firmness(np.array(x, float), np.array(y, float), np.array(category or ["all"] * len(x)))
+
+
+def table(folder, text=SMALL, name="models.csv"):
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def command(capsys, *words):
+    code = main.main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "rho", "p"),
+    [
+        ((1, 2, 3, 4, 5), (2, 1, 4, 3, 5), 0.8, 0.104088),
+        ((1, 2, 3, 4, 5, 6), (2, 1, 4, 3, 6, 5), 0.828571, 0.041563),
+        ((1, 2, 3, 4), (1, 3, 2, 4), 0.8, 0.2),
+        ((1, 2, 2, 3, 4), (1, 3, 2, 4, 4), 0.947368, 0.014380),
+        ((1, 1 + 1e-9, 2, 3, 4), (1, 1, 2, 3, 4), 1, 0),  # what differs by rounding is a tie
+        ((1, 1, 1, 1), (1, 2, 3, 4), np.nan, np.nan),
+        ((1, 2, 3), (1, 2, 3), np.nan, np.nan),  # too few
+    ],
+)
+def test_coefficients_by_hand(x, y, rho, p):
+    firm = firmness(x, y)
+    np.testing.assert_allclose((firm.rho, firm.p), (rho, p), atol=1e-6)
+
+
+def test_the_p_of_permutations_counts_all_orders():
+    """Of the 24 orders of four values, two have |rho| = 1, and eight have 0.8 or more."""
+    assert firmness((1, 2, 3, 4), (1, 2, 3, 4)).p_permutation == pytest.approx(2 / 24, abs=0.01)
+    assert firmness((1, 2, 3, 4), (1, 3, 2, 4)).p_permutation == pytest.approx(8 / 24, abs=0.02)
+
+
+def test_without_a_model_without_a_category_and_within_categories():
+    """Two categories that differ in both properties, and in which these go against each other."""
+    x, y, category = (1, 2, 3, 11, 12, 13, 14), (3, 2, 1, 14, 13, 12, 11), ["a"] * 3 + ["b"] * 4
+    firm = firmness(x, y, category)
+    assert firm.rho > 0 and firm.rho_within == pytest.approx(-1)
+    assert firm.most_without_category == firm.least_without_category == -1  # without a; without b three models are too few
+    removed = [coefficients.rho(np.delete(x, i), np.delete(y, i)) for i in range(7)]
+    assert (firm.least_without_one, firm.most_without_one) == (min(removed), max(removed))
+    assert firm.low <= firm.rho <= firm.high
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    """What is compared with the paper needs no resampling."""
+    for name in ("PERMUTATIONS", "RESAMPLES"):
+        monkeypatch.setattr(coefficients, name, 9)
+    for cached in (coefficients._orders, coefficients._resamples):
+        cached.cache_clear()
+    yield
+    for cached in (coefficients._orders, coefficients._resamples):
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_the_published_matrices(shared_data):
+    """All 72 + 36 entries of the paper; how many of the 72 hold after adjustment."""
+    folder = shared_data / "reference_tables"
+    given = study.correlate(models.read([folder / "models48.csv"]), "none", 0.05, as_published=True)
+    between = given.set_index(["group", "x", "y"])["masked"]
+    for row in pd.read_csv(folder / "published_bias_x_benchmark.csv").itertuples():
+        assert between[row.group, PRINTED[row.bias], row.benchmark] == pytest.approx(row.printed_rho, abs=0.00501), row
+    among = study.matrix(given, "bias_x_bias", "total", "masked")
+    for row in pd.read_csv(folder / "published_bias_x_bias.csv").itertuples():
+        assert among.loc[PRINTED[row.bias], PRINTED[row.other_bias]] == pytest.approx(row.printed_rho, abs=0.00501), row
+    unmasked = given.set_index(["group", "x", "y"])["rho"]
+    for row in pd.read_csv(folder / "rho_unmasked.csv").itertuples():
+        assert unmasked[row.group, PRINTED[row.bias], row.benchmark] == pytest.approx(row.rho, abs=1e-4), row
+    assert study.significant(given, 0.05).loc["bias_x_benchmark"].tolist() == [72, 40, 22, 36]
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_tables_of_two_decimals_give_other_correlations(shared_data):
+    """19 of the 72, three of which are no longer significant: the biases of high frequencies tie."""
+    folder = shared_data / "biases_tables"
+    names, benchmarks, biases = (pd.read_csv(folder / f"{name}.csv") for name in ("model_names", "table1_benchmarks", "table2_biases"))
+    scored = benchmarks.groupby(["model", "category", "group"], sort=False)["accuracy"].mean().unstack().reset_index(level="category")
+    leaned = biases.pivot(index="model", columns="bias", values="value").rename(columns=PRINTED)
+    joined = names.join(scored, on="name_in_table1").join(leaned, on="name_in_table2").set_index("name_in_table1")
+    category = joined.pop("category")
+    rounded = models.Models(joined, category, list(COLUMNS), list(models.BENCHMARKS), [])
+    given = study.correlate(rounded, "none", 0.05, as_published=True).set_index(["group", "x", "y"])["masked"]
+    printed = pd.read_csv(shared_data / "reference_tables" / "published_bias_x_benchmark.csv")
+    printed = pd.Series(
+        printed["printed_rho"].to_numpy(), pd.MultiIndex.from_arrays([printed["group"], printed["bias"].map(PRINTED), printed["benchmark"]])
+    )
+    same_order = given.loc[printed.index]
+    assert (same_order.round(2) != printed).sum() == 19
+    lost = printed.index[(same_order == 0) != (printed == 0)]
+    assert set(lost) == {
+        ("other", "high_freq", "in_distribution"),
+        ("adversarial_training", "high_freq", "robustness"),
+        ("other", "high_freq", "adversarial"),
+    }
+
+
+def test_a_table_becomes_a_text_and_files(tmp_path, capsys):
+    out = tmp_path / "out"
+    code, text = command(capsys, table(tmp_path), "--out", out)
+    assert code == 0 and "Spearman's rho" in text and "all (6 models)" in text and "y (4 models)" in text, text
+    assert "1 of 2 have p < 0.05" in text or "0 of 2 have p < 0.05" in text
+    written = pd.read_csv(out / "correlations.csv")
+    assert written["group"].tolist() == ["all", "y"] and written["models"].tolist() == [6, 4]
+    assert (pd.read_csv(out / "models.csv")["robustness"] == [30, 20, 50, 40, 60, 55]).all()
+    page = (out / "report.html").read_text()
+    assert "1 biases" not in page and page.count("<svg") == 2 and "jaxbed correlate" in page
+    assert {path.name for path in (out / "figures").iterdir()} == {
+        f"{n}.{k}" for n in ("bias_x_benchmark", "shape_bias") for k in ("pdf", "png", "svg")
+    }
+
+
+def test_runs_of_a_model_are_not_models_of_their_own(tmp_path, capsys):
+    lines = SMALL.splitlines()
+    runs = [f"{lines[0]},run"] + [f"{line},{run}" for line in lines[1:] for run in (0, 1)]
+    given = models.read([table(tmp_path, "\n".join(runs))])
+    assert len(given.properties) == 6 and given.notes == ["12 rows are runs of 6 models: means of the runs count"]
+
+
+def test_tables_are_joined_by_model_and_what_is_not_measured_is_left_out(tmp_path, capsys):
+    first = table(tmp_path, "model,category,shape_bias\na,x,1\nb,x,2\nc,x,3\nd,x,4\ne,x,5\n")
+    second = table(tmp_path, "model;robustness\ne;0,5\nd;0,4\nc;0,3\nb;0,2\na;\n", "second.csv")
+    given = study.correlate(models.read([first, second]), "none", 0.05)
+    assert given.loc[0, ["models", "rho"]].tolist() == [4, 1.0]
+
+
+def test_columns_of_the_published_table_are_known(tmp_path):
+    cutoffs = (0.1, 0.2, 0.3, 0.4, 0.5)
+    head = ["model", "shape-bias", *(f"metric/bandpass/LFC/{cutoff}" for cutoff in cutoffs), *models.PUBLISHED["robustness"]]
+    rows = [[f"m{i}", i / 10, *(np.array(cutoffs) * i), 10 * i, 20 * i, 30 * i] for i in range(1, 5)]
+    text = "\n".join(",".join(map(str, row)) for row in (head, *rows))
+    given = models.read([table(tmp_path, text)])
+    assert given.biases == ["shape_bias", "low_freq"] and given.benchmarks == ["robustness"]
+    np.testing.assert_allclose(given.properties.loc["m2"], [0.2, 0.6, 40])
+
+
+def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys):
+    constant = SMALL.replace("0.1,", "0.3,").replace("0.2,", "0.3,").replace("0.4,", "0.3,").replace("0.5,", "0.3,").replace("0.6,", "0.3,")
+    code, text = command(capsys, table(tmp_path, constant), "--out", tmp_path / "out")
+    assert code == 0 and "n/a" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "reason"),
+    [
+        (SMALL.replace("b,x", "a,x"), (), "line 3 gives 'a' again; give each model once"),
+        (SMALL.replace("model,", "network,"), (), "there is no column `model`"),
+        ("\n".join(SMALL.splitlines()[:4]), (), "3 models are too few"),
+        (SMALL.replace("0.3,50", "0.3,0.5"), (), "benchmarks of 'c' are at most 0.5, others up to 60"),
+        (SMALL.replace("shape_bias", "slope"), (), "no column is one of the known biases"),
+        (SMALL, ("--biases", "shape"), "--biases: there is no column 'shape'; did you mean shape_bias?"),
+        (SMALL, ("--biases", "robustness"), "robustness cannot be a bias and a benchmark at once"),
+        (SMALL, ("--groups", "kind"), "--groups kind: no such column"),
+        (SMALL, ("--paper-mode", "biases"), "there are 0 of 6: leave the option out"),
+        (SMALL, ("--alpha", "5"), "--alpha 5: must be between 0 and 1"),
+        (SMALL.replace("a,x", "a,"), (), "models a have no category"),
+        (SMALL.replace("0.1,30", "inf,30"), (), "shape_bias of 'a' is infinite"),
+        (SMALL.replace("0.1,30", "much,30"), (), "shape_bias 'much' in line 2 is not a number"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(tmp_path, capsys, text, words, reason):
+    code, said = command(capsys, table(tmp_path, text), *words)
+    assert code == 2 and reason in said, said

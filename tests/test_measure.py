@@ -1,0 +1,179 @@
+"""`jaxbed measure`: the same answers in any batch, on any mesh and with any other conditions; kept, and given anew where they must be."""
+
+import dataclasses
+import functools
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+
+from jaxbed import config, parallel
+from jaxbed import main as whole
+from jaxbed.data import shapes
+from jaxbed.evaluation.answers import read_answers
+from jaxbed.measures import conditions, imagenet_c, main, scores
+from jaxbed.stats.reading import records
+
+DATA = shapes.Config(train_images=64, val_images=16, test_images=48)
+SET = "in_distribution"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    assert whole.run(tiny.mlp_config(data=DATA, epochs=2), folder) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(trained, tmp_path_factory):
+    """(the workdir, the table for jaxbed correlate)."""
+    folder = tmp_path_factory.mktemp("measured")
+    shutil.copytree(trained, folder / "run")
+    words = ("--select", "last", "--measures", "shape_bias,spectral,critical_band", "--out", str(folder / "table.csv"))
+    assert main.main([str(folder / "run"), *words]) == 0
+    return folder / "run", folder / "table.csv"
+
+
+def command(capsys, *words):
+    code = main.main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def answers(workdir, condition, epoch=2):
+    return read_answers(workdir / "measures" / SET / condition / f"{epoch}.npz", DATA.test_images)
+
+
+def test_unchanged_images_get_the_answers_of_evaluation(measured):
+    workdir, _ = measured
+    with np.load(workdir / "responses" / SET / "2.npz") as evaluated:
+        np.testing.assert_array_equal(answers(workdir, "clean")["response"], evaluated["response"])
+
+
+def test_every_cell_is_answered_and_most_differ_from_clean(measured):
+    workdir, _ = measured
+    folders = {path.name for path in (workdir / "measures" / SET).iterdir() if path.is_dir()}
+    assert folders == {condition.name for condition in conditions.of(("spectral", "critical_band"), (32, 32, 3))}
+    assert len(folders) == 1 + 22 + 1 + 4 * 4
+    clean = answers(workdir, "clean")["response"]
+    np.testing.assert_array_equal(answers(workdir, "high_pass_0.99")["response"], clean)  # nothing is below a hundredth of 16 cycles
+    assert (answers(workdir, "low_pass_0.1")["response"] != clean).any() and (answers(workdir, "grey")["response"] != clean).any()
+
+
+def test_the_table_has_what_the_answers_say(measured):
+    workdir, table = measured
+    rows = pd.read_csv(workdir / "measures.csv")
+    label = pd.read_csv(workdir / "responses" / SET / "images.csv")["label"].to_numpy()
+    for condition in ("clean", "low_pass_0.3", "band_2_sigma_0.04"):
+        right = (answers(workdir, condition)["response"] == label).sum(1)
+        chosen = rows[(rows["metric"] == condition) & (rows["dataset"] == SET)]
+        assert chosen["n_correct"].tolist() == right.tolist() and (chosen["epoch"] == 2).all() and (chosen["role"] == "test").all()
+    value = rows.set_index(["metric", "run"])["value"]
+    shares = [value[f"low_pass_{f}", 0] / value["clean", 0] for f in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    assert value["low_freq", 0] == pytest.approx(np.mean(shares))
+    wide = pd.read_csv(table)
+    assert wide["run"].tolist() == [0, 1] and wide["low_freq"].tolist() == value["low_freq"].tolist()
+    assert {"shape_bias:cue_conflict", "shape_bias:stylised", "bandwidth_norm"} <= set(wide)
+    channels = pd.read_csv(workdir / "measures" / SET / "critical_band.csv", dtype={"thresholds": str})
+    assert len(channels) == 4 and channels["thresholds"].str.fullmatch("[0-4]{4}").all() and channels["status"].notna().all()
+    assert records.load([workdir / "measures.csv"])["metric"].isin(["low_freq"]).any()  # jaxbed stats reads it
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"eval": config.Eval(batch_size=20)},
+        {"mesh": parallel.Mesh(seed=2, data=1)},
+        {"mesh": parallel.Mesh(seed=1, data=2)},
+    ],
+    ids=("batches", "rows of seeds", "shared batches"),
+)
+def test_the_same_answers_in_other_batches_and_on_other_devices(trained, measured, tmp_path, monkeypatch, changes):
+    load = config.load
+    monkeypatch.setattr(config, "load", lambda *given: dataclasses.replace(load(*given), **changes))
+    shutil.copytree(trained, tmp_path / "run")
+    assert main.main([str(tmp_path / "run"), "--select", "last", "--measures", "critical_band"]) == 0
+    for condition in ("clean", "grey", "band_0_sigma_0.16", "band_3_sigma_0.02"):
+        np.testing.assert_array_equal(answers(tmp_path / "run", condition)["response"], answers(measured[0], condition)["response"])
+
+
+def test_what_is_drawn_depends_on_names_alone():
+    image = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), np.uint8)
+    condition = next(each for each in conditions.of(("critical_band",), (16, 16, 3)) if each.name == "band_1_sigma_0.16")
+    words = conditions.words([f"image{i}" for i in range(6)])
+    together = np.asarray(conditions.changed(condition, image, words))
+    order = [4, 1, 5]
+    np.testing.assert_allclose(np.asarray(conditions.changed(condition, image[order], words[order])), together[order], atol=1e-6)
+    other = np.asarray(conditions.changed(condition._replace(name="another"), image, words))
+    assert np.abs(other - together).max() > 0.1 and len(np.unique(words, axis=0)) == 6
+    again = np.asarray(conditions.changed(condition, image[:1].repeat(2, 0), words[:2]))
+    assert np.abs(again[0] - again[1]).max() > 0.1
+
+
+def test_answers_are_kept_and_given_anew_where_a_condition_changed(measured, tmp_path, monkeypatch, capsys):
+    workdir = tmp_path / "run"
+    shutil.copytree(measured[0], workdir)
+    words = (workdir, "--select", "last", "--measures", "spectral")
+    before = {path: path.stat().st_mtime_ns for path in (workdir / "measures").rglob("*.npz")}
+    assert command(capsys, *words)[0] == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (workdir / "measures").rglob("*.npz")}
+    monkeypatch.setattr(conditions, "VERSION", 2)
+    path = workdir / "measures" / SET / "clean" / "2.npz"
+    assert command(capsys, *words)[0] == 0 and path.stat().st_mtime_ns != before[path]
+    path.write_bytes(path.read_bytes()[:-10])  # damaged
+    assert command(capsys, *words)[0] == 0
+    np.testing.assert_array_equal(answers(workdir, "clean")["response"], answers(measured[0], "clean")["response"])
+
+
+def test_corruptions_are_answered_at_all_severities(trained, tmp_path, monkeypatch):
+    few = {"brightness": imagenet_c.CORRUPTIONS["brightness"], "impulse_noise": imagenet_c.CORRUPTIONS["impulse_noise"]}
+    monkeypatch.setitem(conditions.MEASURES, "imagenet_c", functools.partial(conditions._corruptions, few))
+    shutil.copytree(trained, tmp_path / "run")
+    assert main.main([str(tmp_path / "run"), "--select", "last", "--measures", "imagenet_c"]) == 0
+    value = pd.read_csv(tmp_path / "run" / "measures.csv").set_index(["metric", "run"])["value"]
+    cells = [f"{name}_{severity}" for name in few for severity in (1, 2, 3, 4, 5)]
+    assert value["imagenet_c_jax", 1] == pytest.approx(np.mean([value[cell, 1] for cell in cells]))
+    image = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    condition = next(each for each in conditions.of(("imagenet_c",), (32, 32, 3)) if each.name == "impulse_noise_3")
+    changed = np.asarray(conditions.changed(condition, image, conditions.words(["a", "b"]))) * 255
+    np.testing.assert_allclose(changed, changed.round(), atol=1e-4)  # bytes, as benchmarks store them
+    assert 0.05 < (changed.round() != image).mean() < 0.15
+
+
+def test_each_seed_counts_at_its_own_epoch(measured):
+    workdir, _ = measured
+    label = pd.read_csv(workdir / "responses" / SET / "images.csv")["label"].to_numpy()
+    folder = workdir / "measures" / SET
+    shutil.copyfile(folder / "clean" / "2.npz", folder / "clean" / "1.npz")
+    found = scores.of_set(folder, label, (32, 32, 3), (), {0: 1, 1: 2}).table
+    assert found["epoch"].tolist() == [1, 2] and found["metric"].tolist() == ["clean", "clean"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--measures", "spectrum"), "--measures: there is no measure 'spectrum'; did you mean spectral?"),
+        (("--sets", "imagenet"), "--sets imagenet: shapes has"),
+        (("--select", "best"), "--select best: it is best_val, last or the number of an epoch"),
+        (("--select", "7"), "has no checkpoint of epoch 7; those of epochs 1 to 2 are there"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(trained, capsys, words, reason):
+    code, said = command(capsys, trained, *words)
+    assert code == 2 and reason in said, said
+
+
+def test_grey_images_have_no_critical_band():
+    with pytest.raises(ValueError, match="these have 1 channel"):
+        conditions.of(("critical_band",), (32, 32, 1))
+
+
+def test_one_function_is_compiled_for_all_conditions_of_a_kind():
+    image, words = np.zeros((2, 12, 12, 3), np.uint8), conditions.words(["a", "b"])
+    before = conditions._changed._cache_size()
+    for condition in conditions.of(("spectral", "critical_band"), (12, 12, 3)):
+        conditions.changed(condition, image, words)
+    assert conditions._changed._cache_size() - before == 4  # unchanged, low-pass, high-pass, bands
