@@ -10,7 +10,6 @@ from PIL import Image, features
 from jaxbed.measures import jpeg
 
 QUALITIES = (7, 10, 15, 18, 25, 85)
-EXACT = features.check("libjpeg_turbo")  # other libraries upsample and transform in other ways
 
 compressed = jax.jit(jpeg.compressed)
 
@@ -36,16 +35,14 @@ def by_jax(levels, quality):
     return np.round(result)
 
 
+@pytest.mark.skipif(not features.check("libjpeg_turbo"), reason="other libraries than libjpeg-turbo give other levels")
 @pytest.mark.parametrize("sides", [(48, 64), (34, 50), (17, 21), (5, 6)], ids=lambda sides: f"{sides[0]}x{sides[1]}")
 def test_levels_are_pillows(sides):
+    """The largest difference is 0, at each quality, on the smooth image and on noise."""
     before = images(*sides)
     for quality in (*QUALITIES, 1, 50, 100):
-        expected = np.stack([by_pillow(levels, quality) for levels in before]).astype(float)
-        difference = np.abs(by_jax(before, quality) - expected)
-        if EXACT:
-            assert difference.max() == 0, quality
-        else:
-            assert difference.mean() < 8, quality
+        expected = np.stack([by_pillow(levels, quality) for levels in before])
+        np.testing.assert_array_equal(by_jax(before, quality), expected, str(quality))
 
 
 def test_each_image_is_compressed_alone():

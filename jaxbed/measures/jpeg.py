@@ -1,17 +1,17 @@
-"""JPEG compression and decompression on the device, as a whole: what an image looks like after it was a JPEG file.
+"""JPEG compression on the device: images as they look when read back from a JPEG file.
 
 Source: ITU-T T.81 (1992), with the choices of libjpeg-turbo as Pillow runs it: chroma at half the resolution in both directions, the
 standard tables scaled by the quality, the accurate integer transform (after Loeffler, Ligtenberg and Moschytz, 1989) and triangle
 ("fancy") upsampling. Entropy coding loses nothing and is left out.
 
-Differences from Pillow: none with libjpeg-turbo, for all qualities and for sides from 5 px. Differences in 8-bit levels from Pillow 13.0
-with libjpeg-turbo, for smooth images and for uniform noise, at 224 x 224 and at 45 x 67 px:
+Differences from Pillow with libjpeg-turbo: none, at all qualities, for images at least 5 px wide (libjpeg upsamples narrower ones in
+another way). Measured in 8-bit levels with Pillow 13.0, on smooth images and on uniform noise of 224 x 224 and of 45 x 67 px:
 
     quality                  7     10     15     18     25     85
     smooth: mean, largest  0, 0   0, 0   0, 0   0, 0   0, 0   0, 0
     noise: mean, largest   0, 0   0, 0   0, 0   0, 0   0, 0   0, 0
 
-All arithmetic is in 32-bit integers, which makes results the same on every device. Other libraries (libjpeg 9, for one) differ.
+All arithmetic is in 32-bit integers: results are the same on every device. Other libraries, such as libjpeg 9, give other levels.
 """
 
 import jax
@@ -34,7 +34,7 @@ LUMA = np.array(
 CHROMA = np.full((8, 8), 99)
 CHROMA[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]
 
-# Rows are frequencies, columns pixels: round(8192 √2 cos(...)), but for single units that libjpeg's sums of constants are off by
+# Rows are frequencies, columns pixels: 8192 √2 cos(...). Some entries are a unit off, as libjpeg's sums of rounded constants are
 EVEN = np.array([[8192, 8192, 8192, 8192], [10703, 4433, -4433, -10703], [8192, -8192, -8192, 8192], [4433, -10704, 10704, -4433]])
 ODD = np.array([[11363, 9633, 6437, 2260], [9633, -2259, -11362, -6436], [6437, -11362, 2261, 9633], [2260, -6436, 9633, -11363]])
 TRANSFORM = np.stack([np.hstack([EVEN, EVEN[:, ::-1]]), np.hstack([ODD, -ODD[:, ::-1]])], axis=1).reshape(8, 8).astype(np.int32)
