@@ -1,0 +1,378 @@
+"""Corruptions of ImageNet-C on the device: fog, snow, frost and spatter, and JPEG compression.
+
+Source: Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations" (ICLR 2019). Constants
+are those for 224 x 224 px; lengths in pixels stay the same at other sizes.
+
+Differences from the published code: other random numbers; a motion blur by whole pixels, where ImageMagick made the official snow, with
+no rounding after it (before it, flakes are 8-bit as published); water from a fixed set of masks (`water_masks`), not a new mask per image;
+no JPEG compression of the results. They must therefore not be reported as ImageNet-C.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbed.measures import jpeg
+
+PyTree = Any
+T = TypeVar("T")
+
+FOG = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))  # density, decay per level
+SNOW = (  # mean, standard deviation, zoom, threshold, radius and standard deviation of the blur in px, share of the image's own colours
+    (0.1, 0.3, 3.0, 0.5, 10, 4, 0.8),
+    (0.2, 0.3, 2.0, 0.5, 12, 4, 0.7),
+    (0.55, 0.3, 4.0, 0.9, 12, 8, 0.7),
+    (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+    (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+)
+FROST = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))  # weights of the image and of the photograph
+SPATTER = (  # mean, standard deviation, blur in px, threshold, then: strength of the water, or blur of the mud in px
+    (0.65, 0.3, 4, 0.69, 0.6),
+    (0.65, 0.3, 3, 0.68, 0.6),
+    (0.65, 0.3, 2, 0.68, 0.5),
+    (0.65, 0.3, 1, 0.65, 1.5),
+    (0.67, 0.4, 1, 0.65, 1.5),
+)
+QUALITY = (25, 18, 15, 10, 7)  # of JPEG
+FIRST_MUD = 4  # the first severity of spatter that is mud
+FEWEST_MUD = 0.8  # a thinner layer of mud is none
+TAPS = 1 + 2 * max(row[4] for row in SNOW)  # of the blur of snow, for all severities
+WATER_COLOUR, MUD_COLOUR = np.array([[175, 238, 238], [63, 42, 20]], np.float32) / 255
+GREY = np.array([0.299, 0.587, 0.114], np.float32)  # weights of red, green and blue
+WATER_SEED, WATER_COUNT = 0, 64  # of the masks in CORRUPTIONS
+PHOTOGRAPHS = 5  # of frost that are used: the published code never draws its sixth
+
+
+class Corruption(NamedTuple):
+    """A corruption at five severities. Severities share a compiled function where their arrays are of one shape."""
+
+    change: Callable[..., jax.Array]  # (image [B, H, W, 3] float32 in [0, 1], drawn [B, ...], *arrays) -> the same, not clipped
+    arrays: Callable[[int, int, int], tuple]  # (severity, height, width) -> what the severity sets
+    draw: Callable[[jax.Array, int, int], PyTree] | None  # (key, height, width) -> what is random, of one image; None: nothing
+
+
+def constants(table: Sequence[T], severity: int) -> T:
+    """The entry of a table for a severity. Raises ValueError for a severity outside 1 to 5."""
+    if severity not in range(1, len(table) + 1):
+        raise ValueError(f"severity = {severity}: severities are from 1 to {len(table)}")
+    return table[severity - 1]
+
+
+def truncated(image: jax.Array) -> jax.Array:
+    """Images clipped to [0, 1] and rounded down to multiples of 1/255."""
+    return jnp.floor(255 * jnp.clip(image, 0, 1)) / 255
+
+
+# --- fog ---
+
+
+def torus(height: int, width: int) -> int:
+    """The side of the field that fog is cut out of, in px: 256, or the next power of two for larger images."""
+    return max(256, 1 << (max(height, width) - 1).bit_length())
+
+
+def draw_fog(key: jax.Array, height: int, width: int) -> jax.Array:
+    """The displacement [n, n] of each point of the torus, uniform in [-1, 1)."""
+    side = torus(height, width)
+    return jax.random.uniform(key, (side, side), minval=-1.0)
+
+
+def plasma(displacement: jax.Array, decay: jax.Array | float) -> jax.Array:
+    """Diamond-square fields [B, n, n] in [0, 1] on a torus, n a power of two, from displacements [B, n, n] in [-1, 1).
+
+    Each new point is the mean of its four neighbours and a displacement, which gets smaller by the squared decay from level to level:
+    the published code multiplies numbers drawn from (-w, w) by w once more. [:, 0, 0] of displacements is not used.
+    """
+    batch, side, _ = displacement.shape
+    corner, amplitude = jnp.zeros((batch, 1, 1)), jnp.float32(1)
+    for level in range(side.bit_length() - 1):
+        step = side >> level
+        half = step // 2
+        right, below = jnp.roll(corner, -1, 2), jnp.roll(corner, -1, 1)
+        centre = (corner + right + below + jnp.roll(right, -1, 1)) / 4 + amplitude * displacement[:, half::step, half::step]
+        top = (corner + right + centre + jnp.roll(centre, 1, 1)) / 4 + amplitude * displacement[:, ::step, half::step]
+        left = (corner + below + centre + jnp.roll(centre, 1, 2)) / 4 + amplitude * displacement[:, half::step, ::step]
+        rows = jnp.stack([jnp.stack([corner, top], -1), jnp.stack([left, centre], -1)], 2)  # [B, m, 2, m, 2]
+        corner, amplitude = rows.reshape(batch, 2 * side // step, 2 * side // step), amplitude / decay**2
+    above = corner - corner.min((1, 2), keepdims=True)
+    return above / above.max((1, 2), keepdims=True)
+
+
+def in_fog(image: jax.Array, field: jax.Array, density: jax.Array | float) -> jax.Array:
+    """Images [B, H, W, C] under a field [B, H, W] of fog in [0, 1], scaled so that no pixel exceeds the brightest one of its image."""
+    brightest = image.max((1, 2, 3), keepdims=True)
+    return (image + density * field[..., None]) * brightest / (brightest + density)
+
+
+def fog(image: jax.Array, displacement: jax.Array, density: jax.Array, decay: jax.Array) -> jax.Array:
+    """Images [B, H, W, C] in fog, of displacements [B, n, n] as `draw_fog` gives them."""
+    height, width = image.shape[1:3]
+    return in_fog(image, plasma(displacement, decay)[:, :height, :width], density)
+
+
+def _fog_arrays(severity: int, height: int, width: int) -> tuple:
+    return tuple(np.array(constants(FOG, severity), np.float32))
+
+
+# --- snow ---
+
+
+class Axis(NamedTuple):
+    """One axis of a zoom: each pixel is taken from between pixel `lower` and the next one, at a fraction of the way."""
+
+    lower: np.ndarray | jax.Array  # [n] int32
+    fraction: np.ndarray | jax.Array  # [n] float32
+
+
+class Snow(NamedTuple):
+    mean: np.float32
+    scale: np.float32
+    rows: Axis
+    columns: Axis
+    threshold: np.float32
+    weights: np.ndarray  # [TAPS] of the motion blur
+    share: np.float32  # of the image's own colours
+
+
+class SnowDraw(NamedTuple):
+    noise: jax.Array  # [H, W], standard normal
+    turn: jax.Array  # [], uniform in [0, 1)
+
+
+def draw_snow(key: jax.Array, height: int, width: int) -> SnowDraw:
+    noise, turn = jax.random.split(key)
+    return SnowDraw(jax.random.normal(noise, (height, width)), jax.random.uniform(turn))
+
+
+def middle(side_px: int, factor: float) -> Axis:
+    """A zoom on the middle ceil(side / factor) pixels, by a factor of at least 1; corners are aligned, the excess is cut off evenly."""
+    cropped = math.ceil(side_px / factor)
+    zoomed = round(cropped * factor)
+    position = np.arange(side_px) + (zoomed - side_px) // 2
+    place = (side_px - cropped) // 2 + position * (cropped - 1) / max(zoomed - 1, 1)
+    lower = np.floor(place)
+    return Axis(lower.astype(np.int32), (place - lower).astype(np.float32))
+
+
+def zoomed(field: jax.Array, rows: Axis, columns: Axis) -> jax.Array:
+    """Fields [B, H, W], zoomed with bilinear interpolation."""
+    _, height, width = field.shape
+    down, right = jnp.asarray(rows.fraction)[:, None], jnp.asarray(columns.fraction)
+    tall = (1 - down) * field[:, rows.lower] + down * field[:, jnp.minimum(rows.lower + 1, height - 1)]
+    return (1 - right) * tall[..., columns.lower] + right * tall[..., jnp.minimum(columns.lower + 1, width - 1)]
+
+
+def streak(radius: int, sigma: float, taps: int) -> np.ndarray:
+    """Weights [taps] float32 of a one-sided Gaussian blur: the first 2 · radius + 1 of them, the others are 0."""
+    weight = np.exp(-(np.arange(taps) ** 2) / (2 * sigma**2)) * (np.arange(taps) <= 2 * radius)
+    return (weight / weight.sum()).astype(np.float32)
+
+
+def motion_blurred(field: jax.Array, angle: jax.Array, weights: jax.Array | np.ndarray) -> jax.Array:
+    """Fields [B, H, W] blurred along lines at angles [B] (radians, from right to down), one tap per pixel of length, with weights [taps].
+
+    Taps are rounded to whole pixels. The border's pixels are repeated beyond it.
+    """
+    _, height, width = field.shape
+    reach = len(weights) - 1
+    padded = jnp.pad(field, ((0, 0), (reach, reach), (reach, reach)), mode="edge")
+    along = jnp.arange(len(weights))
+
+    def one(padded: jax.Array, angle: jax.Array) -> jax.Array:
+        down, right = (jnp.ceil(along * part(angle) - 0.5).astype(jnp.int32) + reach for part in (jnp.sin, jnp.cos))
+
+        def add(total: jax.Array, tap: tuple) -> tuple[jax.Array, None]:
+            weight, top, left = tap
+            return total + weight * jax.lax.dynamic_slice(padded, (top, left), (height, width)), None
+
+        return jax.lax.scan(add, jnp.zeros((height, width)), (jnp.asarray(weights), down, right))[0]
+
+    return jax.vmap(one)(padded, angle)
+
+
+def flakes(noise: jax.Array, severity: Snow) -> jax.Array:
+    """Flakes [B, H, W] in [0, 1], neither rounded nor blurred yet, of standard normal noise [B, H, W]."""
+    layer = zoomed(severity.mean + severity.scale * noise, severity.rows, severity.columns)
+    return jnp.clip(jnp.where(layer < severity.threshold, 0, layer), 0, 1)
+
+
+def in_snow(image: jax.Array, layer: jax.Array, share: jax.Array | np.float32) -> jax.Array:
+    """Images [B, H, W, 3], whitened except for a share, plus a layer [B, H, W] of snow and the same layer turned by 180 degrees."""
+    grey = (image * GREY).sum(-1, keepdims=True)
+    paled = share * image + (1 - share) * jnp.maximum(image, 1.5 * grey + 0.5)
+    return paled + (layer + layer[:, ::-1, ::-1])[..., None]
+
+
+def snow(image: jax.Array, drawn: SnowDraw, severity: Snow) -> jax.Array:
+    """Images [B, H, W, 3] in snow. Flakes leave streaks downwards, at most 45 degrees off the vertical."""
+    angle = jnp.deg2rad(-135 + 90 * drawn.turn)
+    layer = motion_blurred(truncated(flakes(drawn.noise, severity)), angle, severity.weights)
+    return in_snow(image, layer, severity.share)
+
+
+def _snow_arrays(severity: int, height: int, width: int) -> tuple:
+    mean, scale, factor, threshold, radius, sigma, share = constants(SNOW, severity)
+    axes = middle(height, factor), middle(width, factor)
+    weights = streak(int(radius), sigma, TAPS)
+    return (Snow(np.float32(mean), np.float32(scale), *axes, np.float32(threshold), weights, np.float32(share)),)
+
+
+# --- spatter ---
+
+
+class Mud(NamedTuple):
+    mean: np.float32
+    scale: np.float32
+    threshold: np.float32
+    rows: np.ndarray  # [2, H, H]: the blur of the liquid and that of the mud, along columns
+    columns: np.ndarray  # [2, W, W]
+
+
+class SpatterDraw(NamedTuple):
+    noise: jax.Array  # [H, W], standard normal: of mud
+    which: jax.Array  # [], uniform in [0, 1): of water
+
+
+def draw_spatter(key: jax.Array, height: int, width: int) -> SpatterDraw:
+    noise, which = jax.random.split(key)
+    return SpatterDraw(jax.random.normal(noise, (height, width)), jax.random.uniform(which))
+
+
+@functools.cache
+def gaussian(side_px: int, sigma: float) -> np.ndarray:
+    """[n, n] float32: a Gaussian blur along one axis, truncated at 4 sigma (in px); the border's pixels are repeated beyond it."""
+    reach = int(4 * sigma + 0.5)
+    offset = np.arange(-reach, reach + 1)
+    weight = np.exp(-(offset**2) / (2 * sigma**2))
+    matrix = np.zeros((side_px, side_px))
+    pixel = np.arange(side_px)
+    np.add.at(matrix, (pixel[:, None], np.clip(pixel[:, None] + offset, 0, side_px - 1)), weight / weight.sum())
+    return matrix.astype(np.float32)
+
+
+def blurred(field: jax.Array, rows: jax.Array | np.ndarray, columns: jax.Array | np.ndarray) -> jax.Array:
+    """Fields [B, H, W] blurred by matrices [H, H] and [W, W], in full float32 precision, as thresholds follow."""
+    return jnp.einsum("ih,bhw,jw->bij", rows, field, columns, precision=jax.lax.Precision.HIGHEST)
+
+
+def liquid(noise: jax.Array, severity: Mud) -> jax.Array:
+    """The level [B, H, W] of the liquid, of standard normal noise [B, H, W]."""
+    return blurred(severity.mean + severity.scale * noise, severity.rows[0], severity.columns[0])
+
+
+def mud(level: jax.Array, severity: Mud) -> jax.Array:
+    """Opacity [B, H, W] of mud: 1 well inside the areas where the liquid [B, H, W] is above the threshold, 0 outside."""
+    layer = blurred((level > severity.threshold).astype(jnp.float32), severity.rows[1], severity.columns[1])
+    return jnp.where(layer < FEWEST_MUD, 0, layer)
+
+
+def spatter(image: jax.Array, drawn: SpatterDraw, severity: Mud | jax.Array) -> jax.Array:
+    """Images [B, H, W, 3] under mud, or under one of a number of masks of water [k, H, W] as `water_masks` makes them."""
+    if isinstance(severity, Mud):
+        layer = mud(liquid(drawn.noise, severity), severity)[..., None]
+        return (1 - layer) * image + layer * MUD_COLOUR
+    mask = severity[jnp.floor(drawn.which * len(severity)).astype(jnp.int32)]
+    return image + mask[..., None] * WATER_COLOUR
+
+
+@functools.cache
+def water_masks(seed: int, count: int, height: int, width: int, severity: int) -> np.ndarray:
+    """How much of its colour water adds to pixels: [count, height, width] float32 from 0 to the severity's strength, made by OpenCV.
+
+    Masks do not depend on images: the host makes them once, and the corruption picks one per image by a drawn number. All severities
+    start from the same noise. Raises ValueError for a severity that is not water, 1 to 3.
+    """
+    mean, scale, sigma, threshold, strength = constants(SPATTER[: FIRST_MUD - 1], severity)
+    noise = np.random.default_rng(seed).standard_normal((count, height, width), np.float32)
+    masks = np.stack([_water(mean + scale * each, int(sigma), threshold, strength) for each in noise])
+    masks.setflags(write=False)
+    return masks
+
+
+def _water(noise: np.ndarray, sigma: int, threshold: float, strength: float) -> np.ndarray:
+    import cv2
+
+    level = cv2.GaussianBlur(noise, (8 * sigma + 1, 8 * sigma + 1), sigma, borderType=cv2.BORDER_REPLICATE)
+    level = (255 * np.where(level < threshold, 0, np.minimum(level, 1))).astype(np.uint8)  # in corners, it may be above 1
+    distance = cv2.distanceTransform(255 - cv2.Canny(level, 50, 150), cv2.DIST_L2, 5)
+    distance = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
+    relief = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)
+    lit = cv2.filter2D(cv2.equalizeHist(distance), cv2.CV_8U, relief)
+    mask = level * cv2.blur(lit, (3, 3)).astype(np.float32)
+    return mask * np.float32(strength / max(float(mask.max()), 1.0))  # of whole numbers: where there is no water, all are 0
+
+
+def _spatter_arrays(severity: int, height: int, width: int) -> tuple:
+    mean, scale, sigma, threshold, mud_sigma = constants(SPATTER, severity)
+    if severity < FIRST_MUD:
+        return (water_masks(WATER_SEED, WATER_COUNT, height, width, severity),)
+    rows, columns = (np.stack([gaussian(side, sigma), gaussian(side, mud_sigma)]) for side in (height, width))
+    return (Mud(np.float32(mean), np.float32(scale), np.float32(threshold), rows, columns),)
+
+
+# --- frost ---
+
+
+def draw_frost(key: jax.Array, height: int, width: int) -> jax.Array:
+    """[3] uniform in [0, 1): which photograph, and the first row and column of the crop."""
+    return jax.random.uniform(key, (3,))
+
+
+def in_frost(image: jax.Array, place: jax.Array, photographs: jax.Array, kept: jax.Array, frost: jax.Array) -> jax.Array:
+    """Weighted sums of images [B, H, W, 3] and crops of photographs [k, h, w, 3], both in [0, 1]."""
+    _, height, width, _ = image.shape
+    count, tall, wide, _ = photographs.shape
+    start = jnp.floor(place * np.array([count, tall - height, wide - width], np.float32)).astype(jnp.int32)
+
+    def crop(start: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice(photographs, (*start, 0), (1, height, width, 3))[0]
+
+    return kept * image + frost * jax.vmap(crop)(start)
+
+
+def frost(photographs: np.ndarray) -> Corruption:
+    """Frost from photographs [k, h, w, 3] of frozen glass in [0, 1].
+
+    As published, only the first 5 are ever used, and a crop never starts at the last possible row or column. Raises ValueError for
+    photographs of another shape or range; `arrays` raises it for images larger than the photographs.
+    """
+    photographs = np.asarray(photographs, np.float32)
+    if photographs.ndim != 4 or photographs.shape[-1] != 3 or not len(photographs):
+        raise ValueError(f"photographs of shape {photographs.shape}: they must be [k, h, w, 3], and at least one")
+    if not (photographs.min() >= 0 and photographs.max() <= 1):
+        raise ValueError(f"photographs from {photographs.min():g} to {photographs.max():g}: they must be in [0, 1]")
+
+    used = photographs[:PHOTOGRAPHS]
+
+    def arrays(severity: int, height: int, width: int) -> tuple:
+        tall, wide = used.shape[1:3]
+        if height > tall or width > wide:
+            raise ValueError(f"images of {height} x {width} px do not fit into photographs of {tall} x {wide} px")
+        return used, *np.array(constants(FROST, severity), np.float32)
+
+    return Corruption(in_frost, arrays, draw_frost)
+
+
+# --- JPEG ---
+
+
+def compressed(image: jax.Array, drawn: None, steps: jax.Array) -> jax.Array:
+    """As `jpeg.compressed`; nothing is drawn."""
+    return jpeg.compressed(image, steps)
+
+
+def _jpeg_arrays(severity: int, height: int, width: int) -> tuple:
+    return (jpeg.tables(constants(QUALITY, severity)),)
+
+
+CORRUPTIONS: dict[str, Corruption] = {  # frost is not among them: it needs photographs
+    "snow": Corruption(snow, _snow_arrays, draw_snow),
+    "fog": Corruption(fog, _fog_arrays, draw_fog),
+    "spatter": Corruption(spatter, _spatter_arrays, draw_spatter),
+    "jpeg_compression": Corruption(compressed, _jpeg_arrays, None),
+}
