@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from jaxbed.measures import imagenet_c_blur as blur
 from jaxbed.measures import imagenet_c_weather as weather
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -210,10 +211,10 @@ def test_a_streak_goes_one_way():
     """At -90 degrees, what is above a pixel adds to it; all of a tap's weight stays on the image."""
     dot = np.zeros((1, 9, 9), np.float32)
     dot[0, 4, 4] = 1
-    weights = weather.streak(1, 1.0, 5)
+    along = blur.streak(1, 1.0, 5)
     expected = np.exp([0, -0.5, -2]) / np.exp([0, -0.5, -2]).sum()
-    np.testing.assert_allclose(weights, [*expected, 0, 0], **CLOSE)
-    result = np.asarray(weather.motion_blurred(dot, jnp.array([-1.6]), weights))[0]
+    np.testing.assert_allclose(along.weights, [*expected, 0, 0], **CLOSE)
+    result = np.asarray(blur.streaked(dot[..., None], jnp.array([-1.6]), along))[0, ..., 0]
     np.testing.assert_allclose(result[4:7, 4], expected, **CLOSE)
     np.testing.assert_allclose(result.sum(), 1, **CLOSE)
 
@@ -222,7 +223,7 @@ def test_constants_are_fixed_points_of_snows_filters():
     constant = np.full((1, HEIGHT, WIDTH), 0.3, np.float32)
     axes = weather.middle(HEIGHT, 4.5), weather.middle(WIDTH, 4.5)
     np.testing.assert_allclose(weather.zoomed(constant, *axes), constant, **CLOSE)
-    np.testing.assert_allclose(weather.motion_blurred(constant, jnp.array([-2.0]), weather.streak(12, 8, 25)), constant, **CLOSE)
+    np.testing.assert_allclose(blur.streaked(constant[..., None], jnp.array([-2.0]), blur.streak(12, 8, 25))[..., 0], constant, **CLOSE)
 
 
 def test_snow_falls_to_both_sides():
@@ -267,7 +268,7 @@ def test_masks_do_not_depend_on_their_number_or_what_is_asked_before():
 
 
 def test_mud_is_no_water():
-    with pytest.raises(ValueError, match="severity = 4: severities are from 1 to 3"):
+    with pytest.raises(ValueError, match="severity = 4: spatter is water at the severities 1 to 3"):
         weather.water_masks(0, 1, 24, 24, 4)
 
 
@@ -344,7 +345,7 @@ def test_severities_share_a_function(name):
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("severity", [0, 6])
 def test_other_severities_are_an_error(name, severity):
-    with pytest.raises(ValueError, match=f"severity = {severity}: severities are from 1 to 5"):
+    with pytest.raises(ValueError, match=f"severity = {severity}: it must be 1, 2, 3, 4 or 5"):
         TABLE[name].arrays(severity, 20, 28)
 
 
@@ -356,5 +357,5 @@ def test_jpeg_has_the_published_qualities():
 def test_results_are_cut_to_8_bits():
     levels = np.arange(256, dtype=np.float32)
     np.testing.assert_allclose(255 * jitted(weather.truncated)(levels / 255), levels, rtol=0, atol=1e-4)  # those of 8 bits stay
-    values = np.array([-0.5, 0.0, 0.999 / 255, 1.5 / 255, 0.9999, 1.0, 1.5], np.float32)
+    values = np.array([-0.5, 0.0, 0.99 / 255, 1.5 / 255, 0.9999, 1.0, 1.5], np.float32)
     np.testing.assert_allclose(255 * weather.truncated(values), [0, 0, 0, 1, 254, 255, 255], rtol=0, atol=1e-4)

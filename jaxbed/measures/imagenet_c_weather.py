@@ -1,4 +1,4 @@
-"""Corruptions of ImageNet-C on the device: fog, snow, frost and spatter, and JPEG compression.
+"""Weather of ImageNet-C, and JPEG compression: see `imagenet_c`.
 
 Source: Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations" (ICLR 2019). Constants
 are those for 224 x 224 px; lengths in pixels stay the same at other sizes.
@@ -10,17 +10,15 @@ no JPEG compression of the results. They must therefore not be reported as Image
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbed.measures import jpeg
-
-PyTree = Any
-T = TypeVar("T")
+from jaxbed.measures.corruption import Axes, Corruption, constants, smooth, truncated
+from jaxbed.measures.imagenet_c_blur import Streak, streak, streaked
 
 FOG = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))  # density, decay per level
 SNOW = (  # mean, standard deviation, zoom, threshold, radius and standard deviation of the blur in px, share of the image's own colours
@@ -46,26 +44,6 @@ WATER_COLOUR, MUD_COLOUR = np.array([[175, 238, 238], [63, 42, 20]], np.float32)
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # weights of red, green and blue
 WATER_SEED, WATER_COUNT = 0, 64  # of the masks in CORRUPTIONS
 PHOTOGRAPHS = 5  # of frost that are used: the published code never draws its sixth
-
-
-class Corruption(NamedTuple):
-    """A corruption at five severities. Severities share a compiled function where their arrays are of one shape."""
-
-    change: Callable[..., jax.Array]  # (image [B, H, W, 3] float32 in [0, 1], drawn [B, ...], *arrays) -> the same, not clipped
-    arrays: Callable[[int, int, int], tuple]  # (severity, height, width) -> what the severity sets
-    draw: Callable[[jax.Array, int, int], PyTree] | None  # (key, height, width) -> what is random, of one image; None: nothing
-
-
-def constants(table: Sequence[T], severity: int) -> T:
-    """The entry of a table for a severity. Raises ValueError for a severity outside 1 to 5."""
-    if severity not in range(1, len(table) + 1):
-        raise ValueError(f"severity = {severity}: severities are from 1 to {len(table)}")
-    return table[severity - 1]
-
-
-def truncated(image: jax.Array) -> jax.Array:
-    """Images clipped to [0, 1] and rounded down to multiples of 1/255."""
-    return jnp.floor(255 * jnp.clip(image, 0, 1)) / 255
 
 
 # --- fog ---
@@ -135,7 +113,7 @@ class Snow(NamedTuple):
     rows: Axis
     columns: Axis
     threshold: np.float32
-    weights: np.ndarray  # [TAPS] of the motion blur
+    along: Streak  # of the motion blur
     share: np.float32  # of the image's own colours
 
 
@@ -167,34 +145,6 @@ def zoomed(field: jax.Array, rows: Axis, columns: Axis) -> jax.Array:
     return (1 - right) * tall[..., columns.lower] + right * tall[..., jnp.minimum(columns.lower + 1, width - 1)]
 
 
-def streak(radius: int, sigma: float, taps: int) -> np.ndarray:
-    """Weights [taps] float32 of a one-sided Gaussian blur: the first 2 · radius + 1 of them, the others are 0."""
-    weight = np.exp(-(np.arange(taps) ** 2) / (2 * sigma**2)) * (np.arange(taps) <= 2 * radius)
-    return (weight / weight.sum()).astype(np.float32)
-
-
-def motion_blurred(field: jax.Array, angle: jax.Array, weights: jax.Array | np.ndarray) -> jax.Array:
-    """Fields [B, H, W] blurred along lines at angles [B] (radians, from right to down), one tap per pixel of length, with weights [taps].
-
-    Taps are rounded to whole pixels. The border's pixels are repeated beyond it.
-    """
-    _, height, width = field.shape
-    reach = len(weights) - 1
-    padded = jnp.pad(field, ((0, 0), (reach, reach), (reach, reach)), mode="edge")
-    along = jnp.arange(len(weights))
-
-    def one(padded: jax.Array, angle: jax.Array) -> jax.Array:
-        down, right = (jnp.ceil(along * part(angle) - 0.5).astype(jnp.int32) + reach for part in (jnp.sin, jnp.cos))
-
-        def add(total: jax.Array, tap: tuple) -> tuple[jax.Array, None]:
-            weight, top, left = tap
-            return total + weight * jax.lax.dynamic_slice(padded, (top, left), (height, width)), None
-
-        return jax.lax.scan(add, jnp.zeros((height, width)), (jnp.asarray(weights), down, right))[0]
-
-    return jax.vmap(one)(padded, angle)
-
-
 def flakes(noise: jax.Array, severity: Snow) -> jax.Array:
     """Flakes [B, H, W] in [0, 1], neither rounded nor blurred yet, of standard normal noise [B, H, W]."""
     layer = zoomed(severity.mean + severity.scale * noise, severity.rows, severity.columns)
@@ -211,15 +161,15 @@ def in_snow(image: jax.Array, layer: jax.Array, share: jax.Array | np.float32) -
 def snow(image: jax.Array, drawn: SnowDraw, severity: Snow) -> jax.Array:
     """Images [B, H, W, 3] in snow. Flakes leave streaks downwards, at most 45 degrees off the vertical."""
     angle = jnp.deg2rad(-135 + 90 * drawn.turn)
-    layer = motion_blurred(truncated(flakes(drawn.noise, severity)), angle, severity.weights)
+    layer = streaked(truncated(flakes(drawn.noise, severity))[..., None], angle, severity.along)[..., 0]
     return in_snow(image, layer, severity.share)
 
 
 def _snow_arrays(severity: int, height: int, width: int) -> tuple:
     mean, scale, factor, threshold, radius, sigma, share = constants(SNOW, severity)
     axes = middle(height, factor), middle(width, factor)
-    weights = streak(int(radius), sigma, TAPS)
-    return (Snow(np.float32(mean), np.float32(scale), *axes, np.float32(threshold), weights, np.float32(share)),)
+    along = streak(int(radius), sigma, TAPS)
+    return (Snow(np.float32(mean), np.float32(scale), *axes, np.float32(threshold), along, np.float32(share)),)
 
 
 # --- spatter ---
@@ -229,8 +179,8 @@ class Mud(NamedTuple):
     mean: np.float32
     scale: np.float32
     threshold: np.float32
-    rows: np.ndarray  # [2, H, H]: the blur of the liquid and that of the mud, along columns
-    columns: np.ndarray  # [2, W, W]
+    of_liquid: Axes  # blurs
+    of_mud: Axes
 
 
 class SpatterDraw(NamedTuple):
@@ -243,31 +193,14 @@ def draw_spatter(key: jax.Array, height: int, width: int) -> SpatterDraw:
     return SpatterDraw(jax.random.normal(noise, (height, width)), jax.random.uniform(which))
 
 
-@functools.cache
-def gaussian(side_px: int, sigma: float) -> np.ndarray:
-    """[n, n] float32: a Gaussian blur along one axis, truncated at 4 sigma (in px); the border's pixels are repeated beyond it."""
-    reach = int(4 * sigma + 0.5)
-    offset = np.arange(-reach, reach + 1)
-    weight = np.exp(-(offset**2) / (2 * sigma**2))
-    matrix = np.zeros((side_px, side_px))
-    pixel = np.arange(side_px)
-    np.add.at(matrix, (pixel[:, None], np.clip(pixel[:, None] + offset, 0, side_px - 1)), weight / weight.sum())
-    return matrix.astype(np.float32)
-
-
-def blurred(field: jax.Array, rows: jax.Array | np.ndarray, columns: jax.Array | np.ndarray) -> jax.Array:
-    """Fields [B, H, W] blurred by matrices [H, H] and [W, W], in full float32 precision, as thresholds follow."""
-    return jnp.einsum("ih,bhw,jw->bij", rows, field, columns, precision=jax.lax.Precision.HIGHEST)
-
-
 def liquid(noise: jax.Array, severity: Mud) -> jax.Array:
     """The level [B, H, W] of the liquid, of standard normal noise [B, H, W]."""
-    return blurred(severity.mean + severity.scale * noise, severity.rows[0], severity.columns[0])
+    return severity.of_liquid.of((severity.mean + severity.scale * noise)[..., None])[..., 0]
 
 
 def mud(level: jax.Array, severity: Mud) -> jax.Array:
     """Opacity [B, H, W] of mud: 1 well inside the areas where the liquid [B, H, W] is above the threshold, 0 outside."""
-    layer = blurred((level > severity.threshold).astype(jnp.float32), severity.rows[1], severity.columns[1])
+    layer = severity.of_mud.of((level > severity.threshold).astype(jnp.float32)[..., None])[..., 0]
     return jnp.where(layer < FEWEST_MUD, 0, layer)
 
 
@@ -287,7 +220,9 @@ def water_masks(seed: int, count: int, height: int, width: int, severity: int) -
     Masks do not depend on images: the host makes them once, and the corruption picks one per image by a drawn number. All severities
     start from the same noise. Raises ValueError for a severity that is not water, 1 to 3.
     """
-    mean, scale, sigma, threshold, strength = constants(SPATTER[: FIRST_MUD - 1], severity)
+    if severity not in range(1, FIRST_MUD):
+        raise ValueError(f"severity = {severity}: spatter is water at the severities 1 to {FIRST_MUD - 1}")
+    mean, scale, sigma, threshold, strength = constants(SPATTER, severity)
     noise = np.random.default_rng(seed).standard_normal((count, height, width), np.float32)
     masks = np.stack([_water(mean + scale * each, int(sigma), threshold, strength) for each in noise])
     masks.setflags(write=False)
@@ -311,8 +246,8 @@ def _spatter_arrays(severity: int, height: int, width: int) -> tuple:
     mean, scale, sigma, threshold, mud_sigma = constants(SPATTER, severity)
     if severity < FIRST_MUD:
         return (water_masks(WATER_SEED, WATER_COUNT, height, width, severity),)
-    rows, columns = (np.stack([gaussian(side, sigma), gaussian(side, mud_sigma)]) for side in (height, width))
-    return (Mud(np.float32(mean), np.float32(scale), np.float32(threshold), rows, columns),)
+    blurs = (smooth(height, width, px) for px in (sigma, mud_sigma))
+    return (Mud(np.float32(mean), np.float32(scale), np.float32(threshold), *blurs),)
 
 
 # --- frost ---
