@@ -300,7 +300,7 @@ def test_photographs_may_be_as_large_as_the_image():
 @pytest.mark.parametrize(
     ("photographs", "message"),
     [
-        (PHOTOGRAPHS[0], r"shape \(40, 50, 3\)"),
+        (PHOTOGRAPHS[0], r"shape \(50, 3\)"),
         (PHOTOGRAPHS[:0], "at least one"),
         (PHOTOGRAPHS * 255, r"in \[0, 1\]"),
     ],
@@ -311,8 +311,17 @@ def test_unfit_photographs_are_an_error(photographs, message):
         weather.frost(photographs)
 
 
+def test_photographs_of_different_sizes_are_cropped_each_within_itself():
+    large, small = np.full((30, 40, 3), 0.4, np.float32), np.full((8, 50, 3), 0.8, np.float32)
+    corruption = weather.frost([large, small])
+    seen = corruption.change(np.zeros((300, 8, 10, 3), np.float32), drawn("frost", 300, height=8, width=10), *corruption.arrays(1, 8, 10))
+    flat = np.asarray(seen).reshape(300, -1) / 0.4
+    assert (np.ptp(flat, 1) < 1e-6).all()  # of one photograph, and nothing of what fills up the smaller one
+    assert set(flat[:, 0].round(3).tolist()) == {np.float32(0.4).round(3), np.float32(0.8).round(3)}
+
+
 def test_photographs_smaller_than_images_are_an_error():
-    with pytest.raises(ValueError, match="images of 20 x 51 px do not fit into photographs of 40 x 50 px"):
+    with pytest.raises(ValueError, match="images of 20 x 51 px do not fit into a photograph of 40 x 50 px"):
         TABLE["frost"].arrays(1, 20, 51)
 
 

@@ -10,6 +10,7 @@ no JPEG compression of the results. They must therefore not be reported as Image
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -258,37 +259,47 @@ def draw_frost(key: jax.Array, height: int, width: int) -> jax.Array:
     return jax.random.uniform(key, (3,))
 
 
-def in_frost(image: jax.Array, place: jax.Array, photographs: jax.Array, kept: jax.Array, frost: jax.Array) -> jax.Array:
-    """Weighted sums of images [B, H, W, 3] and crops of photographs [k, h, w, 3], both in [0, 1]."""
+class Photographs(NamedTuple):
+    pixels: np.ndarray | jax.Array  # [k, h, w, 3] in [0, 1]: those that are smaller are filled up
+    sides: np.ndarray | jax.Array  # [k, 2] px
+
+
+def in_frost(image: jax.Array, place: jax.Array, photographs: Photographs, kept: jax.Array, frost: jax.Array) -> jax.Array:
+    """Weighted sums of images [B, H, W, 3] and crops of photographs."""
     _, height, width, _ = image.shape
-    count, tall, wide, _ = photographs.shape
-    start = jnp.floor(place * np.array([count, tall - height, wide - width], np.float32)).astype(jnp.int32)
+    which = jnp.floor(place[:, 0] * len(photographs.pixels)).astype(jnp.int32)
+    free = jnp.asarray(photographs.sides)[which] - np.array([height, width])
+    start = jnp.floor(place[:, 1:] * free).astype(jnp.int32)
 
-    def crop(start: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_slice(photographs, (*start, 0), (1, height, width, 3))[0]
+    def crop(which: jax.Array, start: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice(photographs.pixels, (which, *start, 0), (1, height, width, 3))[0]
 
-    return kept * image + frost * jax.vmap(crop)(start)
+    return kept * image + frost * jax.vmap(crop)(which, start)
 
 
-def frost(photographs: np.ndarray) -> Corruption:
-    """Frost from photographs [k, h, w, 3] of frozen glass in [0, 1].
+def frost(photographs: Sequence[np.ndarray]) -> Corruption:
+    """Frost from photographs [h, w, 3] of frozen glass in [0, 1], each of its own size.
 
     As published, only the first 5 are ever used, and a crop never starts at the last possible row or column. Raises ValueError for
-    photographs of another shape or range; `arrays` raises it for images larger than the photographs.
+    photographs of another shape or range; `arrays` raises it for images larger than one of the photographs.
     """
-    photographs = np.asarray(photographs, np.float32)
-    if photographs.ndim != 4 or photographs.shape[-1] != 3 or not len(photographs):
-        raise ValueError(f"photographs of shape {photographs.shape}: they must be [k, h, w, 3], and at least one")
-    if not (photographs.min() >= 0 and photographs.max() <= 1):
-        raise ValueError(f"photographs from {photographs.min():g} to {photographs.max():g}: they must be in [0, 1]")
-
-    used = photographs[:PHOTOGRAPHS]
+    used = [np.asarray(photograph, np.float32) for photograph in photographs[:PHOTOGRAPHS]]
+    if not used:
+        raise ValueError("frost needs at least one photograph")
+    for photograph in used:
+        if photograph.ndim != 3 or photograph.shape[-1] != 3:
+            raise ValueError(f"a photograph of shape {photograph.shape}: it must be [h, w, 3]")
+        if not (photograph.min() >= 0 and photograph.max() <= 1):
+            raise ValueError(f"a photograph from {photograph.min():g} to {photograph.max():g}: it must be in [0, 1]")
+    sides = np.array([photograph.shape[:2] for photograph in used], np.int32)
+    filled = [np.pad(each, ((0, sides[:, 0].max() - len(each)), (0, sides[:, 1].max() - each.shape[1]), (0, 0))) for each in used]
+    whole = Photographs(np.stack(filled), sides)
 
     def arrays(severity: int, height: int, width: int) -> tuple:
-        tall, wide = used.shape[1:3]
-        if height > tall or width > wide:
-            raise ValueError(f"images of {height} x {width} px do not fit into photographs of {tall} x {wide} px")
-        return used, *np.array(constants(FROST, severity), np.float32)
+        for tall, wide in sides.tolist():
+            if height > tall or width > wide:
+                raise ValueError(f"images of {height} x {width} px do not fit into a photograph of {tall} x {wide} px")
+        return whole, *np.array(constants(FROST, severity), np.float32)
 
     return Corruption(in_frost, arrays, draw_frost)
 
