@@ -309,7 +309,7 @@ def test_severities_share_a_compiled_function(name):
         str(jax.tree.map(lambda array: (array.shape, array.dtype), imagenet_c.CORRUPTIONS[name].arrays(severity, 9, 7)))
         for severity in SEVERITIES
     }
-    assert len(kinds) == 1
+    assert len(kinds) == (2 if name == "spatter" else 1)  # water and mud
 
 
 @pytest.mark.parametrize("name", [name for name, corruption in imagenet_c.CORRUPTIONS.items() if corruption.draw])

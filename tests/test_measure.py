@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from PIL import Image
 
 from jaxbed import config, parallel
 from jaxbed import main as whole
 from jaxbed.data import shapes
-from jaxbed.evaluation.answers import read_answers
-from jaxbed.measures import conditions, imagenet_c, main, scores
+from jaxbed.evaluation.answers import read_answers, write
+from jaxbed.measures import conditions, corruption_error, imagenet_c, main, scores
 from jaxbed.stats.reading import records
 
 DATA = shapes.Config(train_images=64, val_images=16, test_images=48)
@@ -128,19 +129,52 @@ def test_answers_are_kept_and_given_anew_where_a_condition_changed(measured, tmp
     np.testing.assert_array_equal(answers(workdir, "clean")["response"], answers(measured[0], "clean")["response"])
 
 
-def test_corruptions_are_answered_at_all_severities(trained, tmp_path, monkeypatch):
-    few = {"brightness": imagenet_c.CORRUPTIONS["brightness"], "impulse_noise": imagenet_c.CORRUPTIONS["impulse_noise"]}
+def test_corruptions_are_answered_at_all_severities(trained, tmp_path, monkeypatch, capsys):
+    """Of ImageNet-C here two and frost, for which photographs are given."""
+    few = {name: imagenet_c.CORRUPTIONS[name] for name in ("brightness", "impulse_noise")}
+    monkeypatch.setitem(conditions.CORRUPTIONS, "imagenet_c", few)
     monkeypatch.setitem(conditions.MEASURES, "imagenet_c", functools.partial(conditions._corruptions, few))
     shutil.copytree(trained, tmp_path / "run")
-    assert main.main([str(tmp_path / "run"), "--select", "last", "--measures", "imagenet_c"]) == 0
+    glass = tmp_path / "glass"
+    glass.mkdir()
+    for i, side in enumerate((40, 64)):
+        Image.fromarray(np.full((side, 50, 3), 100 * (i + 1), np.uint8)).save(glass / f"frost{i}.png")
+    words = (tmp_path / "run", "--select", "last", "--measures", "imagenet_c")
+    code, said = command(capsys, *words)
+    assert code == 0 and "without photographs of frozen glass (--frost DIR) there is no frost, and so no mCE" in said
+    without = pd.read_csv(tmp_path / "run" / "measures.csv").set_index(["metric", "run"])["value"]
+    code, said = command(capsys, *words, "--frost", glass)
+    assert code == 0 and "no frost" not in said
     value = pd.read_csv(tmp_path / "run" / "measures.csv").set_index(["metric", "run"])["value"]
-    cells = [f"{name}_{severity}" for name in few for severity in (1, 2, 3, 4, 5)]
-    assert value["imagenet_c_jax", 1] == pytest.approx(np.mean([value[cell, 1] for cell in cells]))
+    for values, names in ((without, few), (value, [*few, "frost"])):
+        cells = [f"{name}_{severity}" for name in names for severity in (1, 2, 3, 4, 5)]
+        assert values["imagenet_c_jax", 1] == pytest.approx(np.mean([values[cell, 1] for cell in cells]))
+    assert not any("mce" in metric for metric, _ in value.index)  # these are not ImageNet's classes
+
+
+def test_what_is_stored_of_a_corruption_is_bytes():
     image = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     condition = next(each for each in conditions.of(("imagenet_c",), (32, 32, 3)) if each.name == "impulse_noise_3")
     changed = np.asarray(conditions.changed(condition, image, conditions.words(["a", "b"]))) * 255
-    np.testing.assert_allclose(changed, changed.round(), atol=1e-4)  # bytes, as benchmarks store them
+    np.testing.assert_allclose(changed, changed.round(), atol=1e-4)
     assert 0.05 < (changed.round() != image).mean() < 0.15
+
+
+def test_mce_needs_all_fifteen_corruptions_and_imagenets_classes(tmp_path):
+    names = [*corruption_error.MAIN, *corruption_error.EXTRA]
+    applied = ["clean", *(f"{name}_{severity}" for name in names for severity in (1, 2, 3, 4, 5))]
+    label, right = np.arange(10), {"clean": 8}
+    for condition in applied:
+        response = np.where(label < right.get(condition, 4), label, -1)[None].astype(np.int16)
+        (tmp_path / condition).mkdir()
+        content = {"response": response, "seeds": np.array([0], np.int32), "alive": np.array([True]), "checkpoint": "a", "asked": "b"}
+        write(tmp_path / condition / "1.npz", content)
+    given = (tmp_path, label, (32, 32, 3), ("imagenet_c",), applied, {0: 1})
+    value = scores.of_set(*given, of_imagenet=True).table.set_index("metric")["value"]
+    expected = corruption_error.corruption_error(dict.fromkeys(corruption_error.MAIN, 0.6), 0.2)
+    assert (value["mce_jax"], value["relative_mce_jax"]) == (pytest.approx(expected.mce), pytest.approx(expected.relative_mce))
+    assert value["imagenet_c_jax"] == pytest.approx(0.4)
+    assert "mce_jax" not in set(scores.of_set(*given).table["metric"])
 
 
 def test_each_seed_counts_at_its_own_epoch(measured):
@@ -148,7 +182,7 @@ def test_each_seed_counts_at_its_own_epoch(measured):
     label = pd.read_csv(workdir / "responses" / SET / "images.csv")["label"].to_numpy()
     folder = workdir / "measures" / SET
     shutil.copyfile(folder / "clean" / "2.npz", folder / "clean" / "1.npz")
-    found = scores.of_set(folder, label, (32, 32, 3), (), {0: 1, 1: 2}).table
+    found = scores.of_set(folder, label, (32, 32, 3), (), ("clean",), {0: 1, 1: 2}).table
     assert found["epoch"].tolist() == [1, 2] and found["metric"].tolist() == ["clean", "clean"]
 
 
@@ -158,6 +192,7 @@ def test_each_seed_counts_at_its_own_epoch(measured):
         (("--measures", "spectrum"), "--measures: there is no measure 'spectrum'; did you mean spectral?"),
         (("--sets", "imagenet"), "--sets imagenet: shapes has"),
         (("--select", "best"), "--select best: it is best_val, last or the number of an epoch"),
+        (("--frost", "nowhere"), "--frost nowhere: there are no photographs"),
         (("--select", "7"), "has no checkpoint of epoch 7; those of epochs 1 to 2 are there"),
     ],
 )

@@ -7,7 +7,7 @@ answering       what all seeds answer under each condition; the files of answers
 scores          from answers to numbers
 spectral        low-pass and high-pass filters; the share of accuracy that is left
 corruption      what a corruption is, and what they share
-imagenet_c      noise and colour, and the table; imagenet_c_blur: blurs, pixelation; imagenet_c_warp: glass and elastic
+imagenet_c      noise and colour, and the table; with imagenet_c_blur, imagenet_c_warp (glass, elastic), imagenet_c_weather, jpeg
 imagenet_cbar   ten procedural corruptions
 corruption_error   mCE, from errors on corruptions
 critical_band   noise of one octave at a time on grey images of low contrast; thresholds, and the channel fitted to them

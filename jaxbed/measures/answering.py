@@ -31,6 +31,7 @@ from jaxbed.training.preemption import Interrupt
 from jaxbed.training.program import Program, find_pixel_range
 
 PyTree = Any
+ConditionsOf = Callable[[tuple[int, ...]], list[Condition]]  # of images [H, W, C]
 FOLDER = "measures"
 THREADS = 8  # that compress and write answers
 
@@ -48,12 +49,12 @@ def answer(
     cfg: config.Train,
     points: list[GridPoint],
     workdir: pathlib.Path,
-    measures: Sequence[str],
+    conditions_of: ConditionsOf,
     sets: Sequence[str],
     chosen: list[set[int]],
     log: Log,
 ) -> int:
-    """Answers what is not answered yet: the conditions of measures, on sets, with the chosen epochs of each grid point.
+    """Answers what is not answered yet: the conditions of images of a shape, on sets, with the chosen epochs of each grid point.
 
     sets: names; without any, those of the distribution that was trained on, or all. Returns 0, or the number of the signal that ended it.
     Raises ValueError for unknown names, and for an epoch whose checkpoint is not there.
@@ -66,7 +67,7 @@ def answer(
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         for number, (point, wanted) in enumerate(zip(points, chosen, strict=True)):
             for name in named(point.source, sets):
-                question = ask(workdir / point.name, point.source, name, measures, wanted, epochs)
+                question = ask(workdir / point.name, point.source, name, conditions_of, wanted, epochs)
                 if question.epochs:
                     started = time.monotonic()
                     if not _answer(program, point, number, name, question, epochs, threads, interrupt):
@@ -83,11 +84,11 @@ def named(source: Source, sets: Sequence[str]) -> list[str]:
     return list(sets) or [name for name, asked in source.sets.items() if asked.role == "test"] or list(source.sets)
 
 
-def ask(folder: pathlib.Path, source: Source, name: str, measures: Sequence[str], wanted: Collection[int], epochs: Store) -> Question:
+def ask(folder: pathlib.Path, source: Source, name: str, conditions_of: ConditionsOf, wanted: Collection[int], epochs: Store) -> Question:
     """What is left to be answered; writes down what the answers will mean."""
     evaluation_set = source.sets[name]
     shape = evaluation_set.split.image.shape[1:]
-    applied, images = conditions.of(measures, shape), evaluate.identity(evaluation_set)
+    applied, images = conditions_of(shape), evaluate.identity(evaluation_set)
     asked = {condition.name: f"{images} {condition.identity}" for condition in applied}
     place = folder / FOLDER / name
     about = _about(evaluation_set, shape)

@@ -39,11 +39,17 @@ class Condition(NamedTuple):
 VERSION = 1  # to be counted up where a change means something else under the same name
 
 
-def of(measures: Sequence[str], shape: tuple[int, ...]) -> list[Condition]:
-    """The conditions that measures, of MEASURES, need of images [H, W, C]; unchanged ones first. Raises ValueError for unfit images."""
+def of(measures: Sequence[str], shape: tuple[int, ...], photographs: Sequence[np.ndarray] = ()) -> list[Condition]:
+    """The conditions that measures, of MEASURES, need of images [H, W, C]; unchanged ones first. Raises ValueError for unfit images.
+
+    photographs [h, w, 3] in [0, 1] are of frozen glass: without them there is no frost.
+    """
     found = {"clean": Condition("clean", _unchanged)}
     for measure in measures:
-        found |= {condition.name: condition for condition in MEASURES[measure](shape)}
+        made = MEASURES[measure](shape)
+        if measure == "imagenet_c" and photographs:
+            made += _corruptions({"frost": imagenet_c.weather.frost(photographs)}, shape)
+        found |= {condition.name: condition for condition in made}
     return list(found.values())
 
 

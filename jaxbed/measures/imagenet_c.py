@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxbed.measures import imagenet_c_blur as blur
 from jaxbed.measures import imagenet_c_warp as warp
+from jaxbed.measures import imagenet_c_weather as weather
 from jaxbed.measures.corruption import Corruption, constants
 
 
@@ -116,4 +117,5 @@ CORRUPTIONS: dict[str, Corruption] = {
     "brightness": Corruption(brightness, _numbers((0.1, 0.2, 0.3, 0.4, 0.5))),
     "contrast": Corruption(contrast, _numbers((0.4, 0.3, 0.2, 0.1, 0.05))),
     "saturate": Corruption(saturate, _numbers((0.3, 0.1, 2, 5, 20), (0, 0, 0, 0.1, 0.2))),
+    **weather.CORRUPTIONS,
 }

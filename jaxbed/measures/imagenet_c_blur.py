@@ -57,25 +57,40 @@ def disc(radius: int, sigma: float) -> np.ndarray:
     return soften @ (sharp / sharp.sum()) @ soften.T
 
 
-LONGEST_STREAK = 40  # px
+class Streak(NamedTuple):
+    """A one-sided Gaussian along a line, one tap for each pixel of length."""
+
+    taps: np.int32 | jax.Array  # of the weights that count
+    weights: np.ndarray | jax.Array  # [most taps of any severity], 0 after those
 
 
-def motion_blur(image: jax.Array, uniform: jax.Array, taps: jax.Array, weights: jax.Array) -> jax.Array:
-    """A one-sided Gaussian streak at an angle from -45 to 45 degrees: a weighted sum of shifts by whole pixels.
+def streak(radius: int, sigma_px: float, most: int) -> Streak:
+    """2 · radius + 1 of `most` taps count."""
+    tap = np.arange(most)
+    weights = np.exp(-(tap**2) / (2 * sigma_px**2)) * (tap <= 2 * radius)
+    return Streak(np.int32(2 * radius + 1), (weights / weights.sum()).astype(np.float32))
 
-    weights [41], of which the first `taps` count. Beyond its border an image continues with its outermost pixels.
+
+def streaked(image: jax.Array, angle: jax.Array, along: Streak) -> jax.Array:
+    """Images [B, H, W, C] blurred along lines at angles [B] (radians, from right to down), by whole pixels.
+
+    Beyond its border an image continues with its outermost pixels.
     """
     height, width = image.shape[1:3]
-    angle = jnp.deg2rad(90 * uniform - 45)
-    reach = LONGEST_STREAK
-    padded = jnp.pad(image, ((0, 0), (reach, reach), (0, reach), (0, 0)), mode="edge")
+    weights, reach = jnp.asarray(along.weights), len(along.weights) - 1
+    padded = jnp.pad(image, ((0, 0), (reach, reach), (reach, reach), (0, 0)), mode="edge")
 
     def add(tap: jax.Array, total: jax.Array) -> jax.Array:
-        down, right = (jnp.ceil(tap * along - 0.5).astype(jnp.int32) for along in (jnp.sin(angle), jnp.cos(angle)))
+        down, right = (jnp.ceil(tap * part(angle) - 0.5).astype(jnp.int32) + reach for part in (jnp.sin, jnp.cos))
         cut = jax.vmap(lambda one, row, column: jax.lax.dynamic_slice(one, (row, column, 0), (height, width, one.shape[-1])))
-        return total + weights[tap] * cut(padded, reach + down, right)
+        return total + weights[tap] * cut(padded, down, right)
 
-    return jax.lax.fori_loop(0, taps, add, jnp.zeros_like(image))
+    return jax.lax.fori_loop(0, along.taps, add, jnp.zeros_like(image))
+
+
+def motion_blur(image: jax.Array, uniform: jax.Array, along: Streak) -> jax.Array:
+    """A streak at an angle from -45 to 45 degrees."""
+    return streaked(image, jnp.deg2rad(90 * uniform - 45), along)
 
 
 def draw_angle(key: jax.Array, height: int, width: int) -> jax.Array:
@@ -83,11 +98,8 @@ def draw_angle(key: jax.Array, height: int, width: int) -> jax.Array:
     return jax.random.uniform(key)
 
 
-def of_motion_blur(severity: int, height: int, width: int) -> tuple[np.int32, np.ndarray]:
-    radius, sigma = constants(((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)), severity)
-    tap = np.arange(LONGEST_STREAK + 1)
-    weights = np.exp(-(tap**2) / (2 * sigma**2)) * (tap <= 2 * radius)
-    return np.int32(2 * radius + 1), (weights / weights.sum()).astype(np.float32)
+def of_motion_blur(severity: int, height: int, width: int) -> tuple[Streak]:
+    return (streak(*constants(((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)), severity), most=41),)
 
 
 class Zooms(NamedTuple):

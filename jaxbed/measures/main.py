@@ -1,7 +1,7 @@
 """`jaxbed measure`: what the networks of a run lean on. Answers are kept; a new score needs no new pass.
 
     jaxbed measure WORKDIR... [--sets SET,SET] [--measures all|shape_bias,spectral,...] [--select best_val|last|EPOCH]
-                   [--out TABLE.csv]
+                   [--frost DIR] [--out TABLE.csv]
 
 Stopped, the same command goes on. Exit code 0; 2 for invalid input, with the reason on stderr; 128 + the signal's number.
 """
@@ -11,12 +11,17 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from jaxbed.stats import names
 from jaxbed.system import ending, processes
+
+if TYPE_CHECKING:
+    from jaxbed.data.source import Source
+    from jaxbed.measures.answering import ConditionsOf
 
 NAME = "measures.csv"
 SHAPE_BIAS = "shape_bias"  # of answers that evaluation kept: no image is changed for it
@@ -58,6 +63,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     described = "epoch of each seed: best_val (default where there is a validation set), last, or a number"
     parser.add_argument("--select", default="", metavar="RULE", help=described)
+    frost = "photographs of frozen glass, for ImageNet-C's frost; without them it is left out"
+    parser.add_argument("--frost", type=pathlib.Path, metavar="DIR", help=frost)
     parser.add_argument("--allow-module", action="append", default=[], metavar="NAME", help="as of jaxbed eval")
     parser.add_argument("--out", type=pathlib.Path, metavar="TABLE.csv", help="a row for each run, for jaxbed correlate")
     return parser.parse_args(list(argv))
@@ -83,16 +90,17 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace) -> tuple[int, dic
     fitted = dataclasses.replace(last, mesh=parallel.fitting(last.mesh))
     epochs = [processes.first(functools.partial(_epochs, folder / point.name, asked.select)) for point in points]
     changing = [measure for measure in measures if measure in conditions.MEASURES]
+    conditions_of = functools.partial(conditions.of, changing, photographs=_photographs(asked.frost))
     if changing:
         wanted = [{epoch for _, epoch in pairs} for pairs in epochs]
-        if status := answering.answer(fitted, points, folder, changing, asked.sets, wanted, Log(folder)):
+        if status := answering.answer(fitted, points, folder, conditions_of, asked.sets, wanted, Log(folder)):
             return status, {}
     tables = {}
     if processes.is_first():
         for point, pairs in zip(points, epochs, strict=True):
-            sets = {name: point.source.sets[name] for name in answering.named(point.source, asked.sets)}
+            sets = answering.named(point.source, asked.sets) if changing else []
             place, epoch_of = folder / point.name, {seed: epoch for seed, epoch in pairs}
-            tables[place] = _table(place, sets if changing else {}, measures, epoch_of)
+            tables[place] = _table(place, point.source, sets, measures, conditions_of, epoch_of)
     return 0, tables
 
 
@@ -110,10 +118,29 @@ def _epochs(workdir: pathlib.Path, rule: str) -> list[list[int]]:
     return [[int(seed), int(epoch)] for seed, epoch in zip(chosen["run"], chosen["epoch"], strict=True)]
 
 
-def _table(workdir: pathlib.Path, sets: dict, measures: Sequence[str], epoch_of: dict[int, int]) -> pd.DataFrame:
+def _photographs(folder: pathlib.Path | None) -> list[np.ndarray]:
+    """Of frozen glass, in the order of their names: [h, w, 3] in [0, 1]. Raises ValueError for a folder without any."""
+    if folder is None:
+        return []
+    from PIL import Image
+
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".png", ".jpg", ".jpeg")) if folder.is_dir() else []
+    if not paths:
+        raise ValueError(f"--frost {folder}: there are no photographs (.png, .jpg); ImageNet-C's come with the package imagecorruptions")
+    return [np.asarray(Image.open(path).convert("RGB"), np.float32) / 255 for path in paths]
+
+
+def _table(
+    workdir: pathlib.Path,
+    source: "Source",
+    sets: Sequence[str],
+    measures: Sequence[str],
+    conditions_of: "ConditionsOf",
+    epoch_of: dict[int, int],
+) -> pd.DataFrame:
     """Writes WORKDIR/measures.csv, and the channels of the critical band; returns the former."""
     from jaxbed.evaluation import metrics
-    from jaxbed.measures import answering, conditions, scores
+    from jaxbed.measures import answering, scores
     from jaxbed.stats import tables
     from jaxbed.system import files
 
@@ -122,9 +149,12 @@ def _table(workdir: pathlib.Path, sets: dict, measures: Sequence[str], epoch_of:
         biased = frame.loc[frame["metric"] == SHAPE_BIAS, "dataset"].unique()
         chosen = frame["epoch"] == frame["run"].map(epoch_of)
         parts.append(frame[chosen & frame["dataset"].isin(biased) & frame["metric"].isin(OF_SHAPE_BIAS)])
-    for name, (split, role, _) in sets.items():
-        folder, changing = workdir / answering.FOLDER / name, [measure for measure in measures if measure in conditions.MEASURES]
-        measured = scores.of_set(folder, split.label, split.image.shape[1:], changing, epoch_of)
+    for name in sets:
+        split, role, rule = source.sets[name]
+        folder, shape = workdir / answering.FOLDER / name, split.image.shape[1:]
+        applied = [condition.name for condition in conditions_of(shape)]
+        of_imagenet = source.name == "imagenet" and rule == "argmax"
+        measured = scores.of_set(folder, split.label, shape, measures, applied, epoch_of, of_imagenet)
         parts.append(measured.table.assign(algorithm=frame["algorithm"].iloc[0], dataset=name, role=role)[metrics.COLUMNS])
         if len(measured.channels):
             files.write(folder / "critical_band.csv", tables.csv_text(measured.channels))
@@ -153,6 +183,8 @@ def _show(measured: dict[pathlib.Path, pd.DataFrame], out: pathlib.Path | None) 
             lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) for name in of_model.columns)])
         parts.append(tables.align(lines))
     parts += _shape_bias(rows)
+    if "imagenet_c_jax" in set(rows["metric"]) and "frost_1" not in set(rows["metric"]):
+        parts.append("note: without photographs of frozen glass (--frost DIR) there is no frost, and so no mCE")
     if out:
         named = pd.concat(wide, axis=1)
         once = named.columns.get_level_values(1).value_counts()

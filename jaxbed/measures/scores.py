@@ -9,7 +9,8 @@ import pandas as pd
 
 from jaxbed.evaluation import answers
 from jaxbed.evaluation.measures import Counts, plain, ratio
-from jaxbed.measures import conditions, critical_band, spectral
+from jaxbed.measures import conditions, corruption_error, critical_band, spectral
+from jaxbed.measures.corruption import SEVERITIES
 from jaxbed.measures.critical_band import Channel
 
 Accuracies = Mapping[str, np.ndarray]  # {condition: [S]}
@@ -27,25 +28,36 @@ class Scores(NamedTuple):
     channels: pd.DataFrame
 
 
-def of_set(folder: pathlib.Path, label: np.ndarray, shape: tuple[int, ...], measures: Sequence[str], chosen: Mapping[int, int]) -> Scores:
+def of_set(
+    folder: pathlib.Path,
+    label: np.ndarray,
+    shape: tuple[int, ...],
+    measures: Sequence[str],
+    applied: Sequence[str],
+    chosen: Mapping[int, int],
+    of_imagenet: bool = False,
+) -> Scores:
     """Accuracy under each condition, and what measures make of these.
 
-    folder: WORKDIR/measures/<set>; label [n] of its images [H, W, C]; chosen {seed: epoch}.
+    folder: WORKDIR/measures/<set>; label [n] of its images [H, W, C]; applied: names of conditions; chosen {seed: epoch}. of_imagenet:
+    whether answers are among ImageNet's 1000 classes, of which AlexNet's errors are known.
     """
     counts: dict[str, Counts] = {}
     status: dict[int, str] = {}
-    for condition in conditions.of(measures, shape):
-        counts[condition.name], status = _counts(folder / condition.name, label, chosen)
+    for condition in applied:
+        counts[condition], status = _counts(folder / condition, label, chosen)
     accuracy = {name: count.value for name, count in counts.items()}
     channels: list[dict] = []
     if "spectral" in measures:
         for kind in ("low", "high"):
             kept = {f: accuracy[f"{kind}_pass_{f:g}"] for f in spectral.CUTOFFS}
             counts[f"{kind}_freq"] = plain(spectral.bias(kept, accuracy["clean"]))
-    for benchmark in conditions.CORRUPTIONS:
+    for benchmark, corruptions in conditions.CORRUPTIONS.items():
         if benchmark in measures:  # not under the benchmark's own name: its files were made by other code, and stored as JPEG
-            cells = [accuracy[condition.name] for condition in conditions.MEASURES[benchmark](shape)]
-            counts[f"{benchmark}_jax"] = plain(np.mean(cells, axis=0))
+            means = _means([*corruptions, *(["frost"] if "frost_1" in applied else [])], accuracy)
+            counts[f"{benchmark}_jax"] = plain(np.mean(list(means.values()), axis=0))
+            if benchmark == "imagenet_c" and of_imagenet and set(corruption_error.MAIN) <= set(means):
+                counts |= {f"{name}_jax": plain(values) for name, values in _mce(means, accuracy["clean"]).items()}
     if "critical_band" in measures:
         for suffix, normalised in THRESHOLDS.items():
             fitted = _channels(accuracy, min(shape[:2]), normalised)
@@ -73,6 +85,20 @@ def _counts(folder: pathlib.Path, label: np.ndarray, chosen: Mapping[int, int]) 
         right.append(int((read[epoch]["response"][row] == label).sum()))
         status[seed] = "ok" if read[epoch]["alive"][row] else "diverged"
     return ratio(np.array(right, float), len(label)), status
+
+
+def _means(corruptions: Sequence[str], accuracy: Accuracies) -> dict[str, np.ndarray]:
+    """{corruption: mean accuracy over severities [S]}."""
+    return {name: np.mean([accuracy[f"{name}_{severity}"] for severity in SEVERITIES], axis=0) for name in corruptions}
+
+
+def _mce(means: Accuracies, clean: np.ndarray) -> dict[str, np.ndarray]:
+    """mce and relative_mce of each seed, in percent."""
+    each = [
+        corruption_error.corruption_error({name: 1 - float(of_seeds[seed]) for name, of_seeds in means.items()}, 1 - float(clean[seed]))
+        for seed in range(len(clean))
+    ]
+    return {name: np.array([getattr(one, name) for one in each]) for name in ("mce", "relative_mce")}
 
 
 def _channels(accuracy: Accuracies, side_px: int, normalised: bool) -> list[Channel]:
