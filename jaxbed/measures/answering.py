@@ -134,12 +134,13 @@ def _answer(
         loaded = epochs.load(epoch, program.saved)
         part = loaded if seeds is program.seeds else seeds.place(jax.tree.map(lambda x: x[rows], loaded), "seed")
         weights.append((epoch, epochs.identity(epoch), part))
+    applied = [condition._replace(arrays=seeds.place(condition.arrays)) for condition in question.conditions]  # once, not for every batch
     decide = seeds.over(_decide(program, point.source, name), shared=(2,))
     answered: dict[tuple[str, int], list[jax.Array]] = {(c.name, epoch): [] for c in question.conditions for epoch in question.epochs}
     for images, words in _batches(seeds, split, point.cfg.eval.batch_size):
         if interrupt.signal:
             return False
-        for condition in question.conditions:
+        for condition in applied:
             changed = conditions.changed(condition, images, words)
             for epoch, _, part in weights:
                 answered[condition.name, epoch].append(decide(part["params"], part["stats"], changed)[:, None])

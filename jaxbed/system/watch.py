@@ -77,6 +77,7 @@ class Watch:
         self._passed, self._round = 0, 0  # those of them where it asked for wishes; wishes that were fulfilled
         self._wish, self._agreed, self._last = 0, 0, 0  # its own; that of all; of the times that it asks, the last that goes without
         self._alone, self._compiling = 0, False
+        self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch of process {index}", daemon=True)
         self._thread.start()
 
@@ -119,6 +120,7 @@ class Watch:
     def finish(self) -> None:
         """Says that this process is done, and returns when all are: a thread that called the service while Python ends would abort it."""
         self.tell(0, "")
+        self._done.set()
         self._thread.join()
 
     def end_all(self, code: int, reason: str) -> NoReturn:
@@ -153,7 +155,10 @@ class Watch:
             lost = judge.lost({i: beat for i, beat in beats.items() if i not in ends}, time.monotonic())
             if lost:
                 self._lost(*lost)
-            time.sleep(BEAT_SECONDS)
+            if not self._done.is_set():
+                self._done.wait(BEAT_SECONDS)
+            else:  # nothing but the end of the others is left to wait for
+                time.sleep(BEAT_SECONDS / 10)
 
     def _agree(self, now: dict[str, str], ends: dict[int, Any]) -> None:
         """Agrees with the others where all fulfil a wish: after the last place that any of them has passed."""
