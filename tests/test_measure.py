@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import os
 import shutil
+import signal
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ from jaxbed import config, parallel
 from jaxbed import main as whole
 from jaxbed.data import shapes
 from jaxbed.evaluation.answers import read_answers, write
-from jaxbed.measures import conditions, corruption_error, imagenet_c, main, scores
+from jaxbed.measures import answering, conditions, corruption_error, imagenet_c, main, scores
 from jaxbed.stats.reading import records
 
 DATA = shapes.Config(train_images=64, val_images=16, test_images=48)
@@ -175,6 +177,28 @@ def test_mce_needs_all_fifteen_corruptions_and_imagenets_classes(tmp_path):
     assert (value["mce_jax"], value["relative_mce_jax"]) == (pytest.approx(expected.mce), pytest.approx(expected.relative_mce))
     assert value["imagenet_c_jax"] == pytest.approx(0.4)
     assert "mce_jax" not in set(scores.of_set(*given).table["metric"])
+
+
+def test_what_was_answered_before_a_signal_is_not_answered_again(trained, tmp_path, monkeypatch):
+    """Stopped after the first pass, the same command goes on with the second."""
+    monkeypatch.setattr(answering, "TOGETHER", 12)
+    shutil.copytree(trained, tmp_path / "run")
+    words = [str(tmp_path / "run"), "--select", "last", "--measures", "spectral"]
+    passes, real = [], answering._batches
+
+    def stopped(*given):
+        passes.append(len(passes))
+        if len(passes) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        yield from real(*given)
+
+    monkeypatch.setattr(answering, "_batches", stopped)
+    assert main.main(words) == 128 + signal.SIGTERM
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "measures").rglob("*.npz")}
+    assert len(done) == 12
+    assert main.main(words) == 0 and len(passes) == 3
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "measures").rglob("*.npz")}
+    assert len(after) == 23 and after.items() >= done.items()
 
 
 def test_each_seed_counts_at_its_own_epoch(measured):

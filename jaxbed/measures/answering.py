@@ -1,4 +1,6 @@
-"""What every seed answers to images under conditions: each image is read once, changed once, and answered with all seeds and epochs.
+"""What every seed answers to images under conditions: each image is changed once, and answered with all seeds and epochs.
+
+One pass over the images answers a number of conditions; then the answers are written.
 
 WORKDIR/measures/<set>/<condition>/<epoch>.npz   as WORKDIR/responses/<set>/<epoch>.npz; images are those of responses/<set>/images.csv
 WORKDIR/measures/<set>/about.json                size of the images, constants of conditions, decision
@@ -34,6 +36,7 @@ PyTree = Any
 ConditionsOf = Callable[[tuple[int, ...]], list[Condition]]  # of images [H, W, C]
 FOLDER = "measures"
 THREADS = 8  # that compress and write answers
+TOGETHER = 25  # conditions that one pass over the images answers: all that is lost where it is stopped
 
 
 class Question(NamedTuple):
@@ -67,13 +70,17 @@ def answer(
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         for number, (point, wanted) in enumerate(zip(points, chosen, strict=True)):
             for name in named(point.source, sets):
-                question = ask(workdir / point.name, point.source, name, conditions_of, wanted, epochs)
-                if question.epochs:
-                    started = time.monotonic()
-                    if not _answer(program, point, number, name, question, epochs, threads, interrupt):
-                        return interrupt.signal
-                    images = len(point.source.sets[name].split.label) * len(question.conditions)
-                    log.write("measures", set=name, epochs=question.epochs, images=images, seconds=time.monotonic() - started)
+                seeds, applied = seeds_of_point(point.cfg, program.seeds), conditions_of(point.source.sets[name].split.image.shape[1:])
+                decide = seeds.over(_decide(program, point.source, name), shared=(2,))
+                for first in range(0, len(applied), TOGETHER):
+                    part = applied[first : first + TOGETHER]
+                    question = ask(workdir / point.name, point.source.sets[name], name, part, wanted, epochs)
+                    if question.epochs:
+                        started = time.monotonic()
+                        if not _answer(program, point, number, name, question, epochs, decide, threads, interrupt):
+                            return interrupt.signal
+                        images = len(point.source.sets[name].split.label) * len(part)
+                        log.write("measures", set=name, epochs=question.epochs, images=images, seconds=time.monotonic() - started)
     return 0
 
 
@@ -84,11 +91,11 @@ def named(source: Source, sets: Sequence[str]) -> list[str]:
     return list(sets) or [name for name, asked in source.sets.items() if asked.role == "test"] or list(source.sets)
 
 
-def ask(folder: pathlib.Path, source: Source, name: str, conditions_of: ConditionsOf, wanted: Collection[int], epochs: Store) -> Question:
+def ask(
+    folder: pathlib.Path, evaluation_set: EvaluationSet, name: str, applied: list[Condition], wanted: Collection[int], epochs: Store
+) -> Question:
     """What is left to be answered; writes down what the answers will mean."""
-    evaluation_set = source.sets[name]
-    shape = evaluation_set.split.image.shape[1:]
-    applied, images = conditions_of(shape), evaluate.identity(evaluation_set)
+    shape, images = evaluation_set.split.image.shape[1:], evaluate.identity(evaluation_set)
     asked = {condition.name: f"{images} {condition.identity}" for condition in applied}
     place = folder / FOLDER / name
     about = _about(evaluation_set, shape)
@@ -123,6 +130,7 @@ def _answer(
     name: str,
     question: Question,
     epochs: Store,
+    decide: parallel.ForAllSeeds,
     threads: ThreadPoolExecutor,
     interrupt: Interrupt,
 ) -> bool:
@@ -135,7 +143,6 @@ def _answer(
         part = loaded if seeds is program.seeds else seeds.place(jax.tree.map(lambda x: x[rows], loaded), "seed")
         weights.append((epoch, epochs.identity(epoch), part))
     applied = [condition._replace(arrays=seeds.place(condition.arrays)) for condition in question.conditions]  # once, not for every batch
-    decide = seeds.over(_decide(program, point.source, name), shared=(2,))
     answered: dict[tuple[str, int], list[jax.Array]] = {(c.name, epoch): [] for c in question.conditions for epoch in question.epochs}
     for images, words in _batches(seeds, split, point.cfg.eval.batch_size):
         if interrupt.signal:
