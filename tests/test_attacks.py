@@ -16,7 +16,7 @@ APGD, APGD_L2 = attacks.apgd_ce(steps=40), attacks.apgd_ce("l2", steps=40)
 DLR = attacks.apgd_targeted_dlr(CLASSES, "l2", steps=12)
 
 
-def weights(seed, scale=1.0):
+def weights(seed, scale=1):
     rng = np.random.default_rng(seed)
     shapes = {"inner": (PIXELS, HIDDEN), "shift": (HIDDEN,), "outer": (HIDDEN, CLASSES)}
     return {name: scale * rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -138,9 +138,9 @@ def apgd(norm, params, image, label, start, radius, steps, checks):
     return points, sizes
 
 
-@pytest.mark.parametrize(
-    ("norm", "attack", "radius", "seed", "scale"), [("linf", APGD, 0.3, 17, 2.0), ("l2", APGD_L2, 1.2, 1, 1.0)]
-)  # networks and images on which no comparison and no sign is close
+@pytest.mark.parametrize(  # no comparison and no sign is close; seeds 96 and 300 depend on every rule of a checkpoint
+    ("norm", "attack", "radius", "seed", "scale"), [("linf", APGD, 0.3, 96, 2), ("linf", APGD, 0.5, 300, 2), ("l2", APGD_L2, 1.2, 1, 1)]
+)
 def test_apgd_as_transcribed(norm, attack, radius, seed, scale):
     params, (image, label) = weights(seed, scale), data(seed, 2)
     drawn = drawn_for(attack, 2)
@@ -160,7 +160,7 @@ def test_checkpoints_are_those_of_the_paper():
 
 @pytest.mark.parametrize("attack", [PGD, PGD_L2, APGD, APGD_L2, DLR], ids=["pgd_linf", "pgd_l2", "apgd_linf", "apgd_l2", "dlr_l2"])
 def test_iterates_stay_in_the_ball_and_radius_0_leaves_images_alone(attack):
-    params, (image, label) = weights(4, 2.0), data(4, 6)
+    params, (image, label) = weights(4, 2), data(4, 6)
     image[0], image[1] = 0, 1  # black and white
     measure = (lambda change: np.abs(change).max()) if attack in (PGD, APGD) else (lambda change: length(change).max())
     for radius in (0.1, 0.8):
@@ -205,7 +205,7 @@ def test_wrong_comes_before_the_highest_loss_and_madry_has_the_highest_loss():
 
 
 def test_auto_pgd_is_stronger_where_steps_of_pgd_are_too_long():
-    params, (image, _) = weights(6, 3.0), data(6, 64)
+    params, (image, _) = weights(6, 3), data(6, 64)
     label = np.asarray(mlp(params, image)).argmax(1)
     radius = np.float32(0.05)
     long = attacks.pgd_linf(40, 4 * 0.05)  # as published: four times the radius
