@@ -1,7 +1,6 @@
 """`jaxbed measure`: the same answers in any batch, on any mesh and with any other conditions; kept, and given anew where they must be."""
 
 import dataclasses
-import functools
 import os
 import shutil
 import signal
@@ -135,7 +134,7 @@ def test_corruptions_are_answered_at_all_severities(trained, tmp_path, monkeypat
     """Of ImageNet-C here two and frost, for which photographs are given."""
     few = {name: imagenet_c.CORRUPTIONS[name] for name in ("brightness", "impulse_noise")}
     monkeypatch.setitem(conditions.CORRUPTIONS, "imagenet_c", few)
-    monkeypatch.setitem(conditions.MEASURES, "imagenet_c", functools.partial(conditions._corruptions, few))
+    monkeypatch.setitem(conditions.COMPLETE, "imagenet_c", (*few, "frost"))
     shutil.copytree(trained, tmp_path / "run")
     glass = tmp_path / "glass"
     glass.mkdir()
@@ -148,9 +147,10 @@ def test_corruptions_are_answered_at_all_severities(trained, tmp_path, monkeypat
     code, said = command(capsys, *words, "--frost", glass)
     assert code == 0 and "no frost" not in said
     value = pd.read_csv(tmp_path / "run" / "measures.csv").set_index(["metric", "run"])["value"]
-    for values, names in ((without, few), (value, [*few, "frost"])):
+    for values, names, mean in ((without, few, "imagenet_c_jax_without_frost"), (value, [*few, "frost"], "imagenet_c_jax")):
         cells = [f"{name}_{severity}" for name in names for severity in (1, 2, 3, 4, 5)]
-        assert values["imagenet_c_jax", 1] == pytest.approx(np.mean([values[cell, 1] for cell in cells]))
+        assert values[mean, 1] == pytest.approx(np.mean([values[cell, 1] for cell in cells]))
+    assert ("imagenet_c_jax", 1) not in without.index
     assert not any("mce" in metric for metric, _ in value.index)  # these are not ImageNet's classes
 
 
@@ -172,10 +172,10 @@ def test_mce_needs_all_fifteen_corruptions_and_imagenets_classes(tmp_path):
         content = {"response": response, "seeds": np.array([0], np.int32), "alive": np.array([True]), "checkpoint": "a", "asked": "b"}
         write(tmp_path / condition / "1.npz", content)
     given = (tmp_path, label, (32, 32, 3), ("imagenet_c",), applied, {0: 1})
-    value = scores.of_set(*given, of_imagenet=True).table.set_index("metric")["value"]
+    value = scores.of_set(*given, baseline=scores.ALEXNET).table.set_index("metric")["value"]
     expected = corruption_error.corruption_error(dict.fromkeys(corruption_error.MAIN, 0.6), 0.2)
     assert (value["mce_jax"], value["relative_mce_jax"]) == (pytest.approx(expected.mce), pytest.approx(expected.relative_mce))
-    assert value["imagenet_c_jax"] == pytest.approx(0.4)
+    assert value["imagenet_c_jax"] == pytest.approx(0.4) and value["imagenet_c_15_jax"] == pytest.approx(0.4)
     assert "mce_jax" not in set(scores.of_set(*given).table["metric"])
 
 
@@ -199,6 +199,24 @@ def test_what_was_answered_before_a_signal_is_not_answered_again(trained, tmp_pa
     assert main.main(words) == 0 and len(passes) == 3
     after = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "measures").rglob("*.npz")}
     assert len(after) == 23 and after.items() >= done.items()
+
+
+def test_each_seed_answers_with_its_own_epoch_in_one_pass(trained, tmp_path, monkeypatch):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    words = [str(workdir), "--measures", "spectral"]
+    with monkeypatch.context() as patch:
+        patch.setattr(main, "_epochs", lambda *given: [(0, 1), (1, 2)])
+        assert main.main(words) == 0
+    assert answers(workdir, "clean", 1)["seeds"].tolist() == [0] and answers(workdir, "clean", 2)["seeds"].tolist() == [1]
+    for seed, epoch in ((0, 1), (1, 2)):
+        with np.load(workdir / "responses" / SET / f"{epoch}.npz") as evaluated:
+            np.testing.assert_array_equal(answers(workdir, "clean", epoch)["response"][0], evaluated["response"][seed])
+    assert main.main([*words, "--select", "2"]) == 0
+    with np.load(workdir / "responses" / SET / "2.npz") as evaluated:
+        both = answers(workdir, "clean", 2)
+        np.testing.assert_array_equal(both["response"][np.argsort(both["seeds"])], evaluated["response"])
+    assert answers(workdir, "clean", 1)["seeds"].tolist() == [0]  # those given before are kept
 
 
 def test_each_seed_counts_at_its_own_epoch(measured):

@@ -1,8 +1,9 @@
 """Decodes an image to a square: the shorter side is resized to resize_px, then the central square of side_px is cut out.
 
-There are two ways. "exact" is Pillow's antialiased bilinear filter with torchvision's rounding (Resize, CenterCrop), for evaluation, whose
-scores are compared with the literature. "fast" lets libjpeg decode at half size or less if that suffices and averages the rest (OpenCV's
-area filter), for training: it is about 1.4 times as fast at 500 x 375 (scripts/bench_pipeline.py, 2 CPU cores), but gives other pixels.
+There are three ways. "exact" is Pillow's antialiased bilinear filter with torchvision's rounding (Resize, CenterCrop), for evaluation,
+whose scores are compared with the literature. "fast" lets libjpeg decode at half size or less if that suffices and averages the rest
+(OpenCV's area filter), for training: it is about 1.4 times as fast at 500 x 375 (scripts/bench_pipeline.py, 2 CPU cores), but gives other
+pixels. "unchanged" takes images that have that size already, and refuses others.
 
 Transparent pixels become white; torchvision keeps their stored colour, usually black. As in torchvision, EXIF orientation is ignored, and
 only the first frame of an animation is read.
@@ -18,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from PIL import Image
 
-WAYS = ("exact", "fast")
+WAYS = ("exact", "fast", "unchanged")
 JPEG = b"\xff\xd8"
 SAME = ("YCbCr", "Gray", "RGB")  # kinds of JPEG that simplejpeg and Pillow decode to the same pixels, unlike CMYK and YCCK
 BACKGROUND = "white"  # behind transparent pixels, whose stored colour is arbitrary, usually black
@@ -35,7 +36,17 @@ def square(content: bytes, side_px: int, resize_px: int, way: str = "exact") -> 
             return _fast(content, side_px, resize_px)
         except ValueError:  # small, huge or damaged: Pillow's message says more
             pass
+    if way == "unchanged":
+        return _unchanged(content, side_px)
     return _exact(content, side_px, resize_px)
+
+
+def _unchanged(content: bytes, side_px: int) -> np.ndarray:
+    loaded = image(content)
+    if loaded.size != (side_px, side_px):
+        width, height = loaded.size
+        raise ValueError(f"it has {height} x {width} pixels: images of this set must have {side_px} x {side_px}, for they are not resized")
+    return np.asarray(loaded)
 
 
 def _exact(content: bytes, side_px: int, resize_px: int) -> np.ndarray:

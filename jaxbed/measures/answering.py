@@ -1,17 +1,20 @@
-"""What every seed answers to images under conditions: each image is changed once, and answered with all seeds and epochs.
+"""What every seed answers to images under conditions, each with the weights of the epoch that counts for it.
 
-One pass over the images answers a number of conditions; then the answers are written.
+Each image is changed once for all seeds, or attacked for each. One pass over the images answers a number of conditions; then the answers
+are written.
 
-WORKDIR/measures/<set>/<condition>/<epoch>.npz   as WORKDIR/responses/<set>/<epoch>.npz; images are those of responses/<set>/images.csv
+WORKDIR/measures/<set>/<condition>/<epoch>.npz   as WORKDIR/responses/<set>/<epoch>.npz, of the seeds that count at that epoch; images are
+                                                 those of responses/<set>/images.csv
 WORKDIR/measures/<set>/about.json                size of the images, constants of conditions, decision
 
 Of a run with a grid, each grid point has them in its own folder.
 """
 
+import functools
 import json
 import pathlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -21,172 +24,266 @@ import numpy as np
 
 from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, Source
+from jaxbed.data.split import Split
 from jaxbed.evaluation import answers, decision_rules, evaluate, pools
-from jaxbed.measures import conditions, critical_band, spectral
-from jaxbed.measures.conditions import Condition
+from jaxbed.measures import attacking, conditions, critical_band, spectral
+from jaxbed.measures.conditions import Attacked, Condition
 from jaxbed.system import files, processes
 from jaxbed.training import train
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.log import Log
 from jaxbed.training.members import GridPoint, seeds_of_point
 from jaxbed.training.preemption import Interrupt
-from jaxbed.training.program import Program, find_pixel_range
+from jaxbed.training.program import Program, find_pixel_range, make_method
 
 PyTree = Any
-ConditionsOf = Callable[[tuple[int, ...]], list[Condition]]  # of images [H, W, C]
 FOLDER = "measures"
 THREADS = 8  # that compress and write answers
 TOGETHER = 25  # conditions that one pass over the images answers: all that is lost where it is stopped
 
 
+class Exam(NamedTuple):
+    """Images under conditions."""
+
+    name: str  # of its folder
+    opened: Callable[[], EvaluationSet]
+    conditions_of: Callable[[EvaluationSet], list[Condition | Attacked]]
+
+
 class Question(NamedTuple):
-    """What one grid point is asked about one set."""
+    """What the networks of one grid point are asked in one pass."""
 
     folder: pathlib.Path
-    conditions: list[Condition]
-    asked: dict[str, str]  # {condition: identity of images and condition}
-    epochs: list[int]  # that lack an answer
+    images: EvaluationSet
+    conditions: Sequence[Condition | Attacked]
+    asked: dict[str, str]  # {folder of answers: identity of images and condition}
+
+
+class Networks(NamedTuple):
+    """All seeds of one grid point, each with the weights of the epoch that counts for it."""
+
+    seeds: parallel.Seeds
+    weights: PyTree  # params, stats, alive
+    epochs: np.ndarray  # [S]
+    decide: Callable[[str], parallel.ForAllSeeds]  # rule -> (params, stats, images) -> answers
+    attack: Callable[[], attacking.Attacker]
 
 
 def answer(
     cfg: config.Train,
     points: list[GridPoint],
     workdir: pathlib.Path,
-    conditions_of: ConditionsOf,
-    sets: Sequence[str],
-    chosen: list[set[int]],
+    exams_of: Callable[[Source], list[Exam]],
+    chosen: Sequence[Mapping[int, int]],
     log: Log,
 ) -> int:
-    """Answers what is not answered yet: the conditions of images of a shape, on sets, with the chosen epochs of each grid point.
+    """Answers what is not answered yet, of each grid point's exams. chosen: {seed: epoch} of each grid point.
 
-    sets: names; without any, those of the distribution that was trained on, or all. Returns 0, or the number of the signal that ended it.
+    Returns 0, or the number of the signal that ended it.
     Raises ValueError for unknown names, and for an epoch whose checkpoint is not there.
     """
     program = train.prepare(cfg, points, workdir, trains=False)
     _, epochs = train.stores(workdir, program.seeds.size, log)
     there = set(epochs.numbers())
-    if missing := sorted(set().union(*chosen) - there):
+    epoch_of = np.array(
+        [of_point[seed] for of_point, seed in zip(_repeated(chosen, cfg.seeds), program.seeds.numbers.tolist(), strict=True)]
+    )
+    if missing := sorted(set(epoch_of.tolist()) - there):
         raise ValueError(f"{epochs.folder} has no checkpoint of epoch {missing[0]}; those of {_spans(there)} are there")
+    identities = {epoch: epochs.identity(epoch) for epoch in sorted(set(epoch_of.tolist()))}
+    weights = functools.cache(lambda: _weights(program, epochs, epoch_of))
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
-        for number, (point, wanted) in enumerate(zip(points, chosen, strict=True)):
-            for name in named(point.source, sets):
-                seeds, applied = seeds_of_point(point.cfg, program.seeds), conditions_of(point.source.sets[name].split.image.shape[1:])
-                decide = seeds.over(_decide(program, point.source, name), shared=(2,))
-                for first in range(0, len(applied), TOGETHER):
-                    part = applied[first : first + TOGETHER]
-                    question = ask(workdir / point.name, point.source.sets[name], name, part, wanted, epochs)
-                    if question.epochs:
+        for number, point in enumerate(points):
+            rows = slice(number * cfg.seeds, (number + 1) * cfg.seeds)
+            networks = functools.cache(functools.partial(_networks, program, point, rows, weights, epoch_of))
+            for exam in exams_of(point.source):
+                images = exam.opened()
+                for part in _passes(exam.conditions_of(images)):
+                    question = ask(workdir / point.name / FOLDER / exam.name, images, part)
+                    looked = functools.partial(_unanswered, question, epoch_of[rows], program.seeds.numbers[rows], identities)
+                    if processes.first(looked):
                         started = time.monotonic()
-                        if not _answer(program, point, number, name, question, epochs, decide, threads, interrupt):
+                        if not _answer(networks(), question, identities, point.cfg.eval.batch_size, threads, interrupt):
                             return interrupt.signal
-                        images = len(point.source.sets[name].split.label) * len(part)
-                        log.write("measures", set=name, epochs=question.epochs, images=images, seconds=time.monotonic() - started)
+                        log.write(
+                            "measures",
+                            set=exam.name,
+                            epochs=sorted(set(epoch_of[rows].tolist())),
+                            images=len(images.split.label) * len(part),
+                            seconds=time.monotonic() - started,
+                        )
     return 0
 
 
-def named(source: Source, sets: Sequence[str]) -> list[str]:
-    """The sets that are meant. Raises ValueError for an unknown one."""
-    if unknown := [name for name in sets if name not in source.sets]:
-        raise ValueError(f"--sets {','.join(unknown)}: {source.name} has {', '.join(source.sets)}")
-    return list(sets) or [name for name, asked in source.sets.items() if asked.role == "test"] or list(source.sets)
+def _passes(every: Sequence[Condition | Attacked]) -> list[Sequence[Condition | Attacked]]:
+    """What goes through one pass over the images: changes together, each attack alone."""
+    changing = [each for each in every if isinstance(each, Condition)]
+    together = [changing[first : first + TOGETHER] for first in range(0, len(changing), TOGETHER)]
+    return [*together, *([each] for each in every if isinstance(each, Attacked))]
 
 
-def ask(
-    folder: pathlib.Path, evaluation_set: EvaluationSet, name: str, applied: list[Condition], wanted: Collection[int], epochs: Store
-) -> Question:
-    """What is left to be answered; writes down what the answers will mean."""
-    shape, images = evaluation_set.split.image.shape[1:], evaluate.identity(evaluation_set)
-    asked = {condition.name: f"{images} {condition.identity}" for condition in applied}
-    place = folder / FOLDER / name
-    about = _about(evaluation_set, shape)
-
-    def unanswered() -> list[int]:
-        place.mkdir(parents=True, exist_ok=True)
-        files.write(place / "about.json", json.dumps(about, indent=2) + "\n")
-        left, size = [], len(evaluation_set.split.label)
-        for epoch in sorted(wanted):
-            identity = epochs.identity(epoch)
-            given = (evaluate.read(place / condition / f"{epoch}.npz", size) for condition in asked)
-            if any(answer != {"checkpoint": identity, "asked": question} for answer, question in zip(given, asked.values(), strict=True)):
-                left.append(epoch)
-        return left
-
-    return Question(place, applied, asked, processes.first(unanswered))
+def _repeated(chosen: Sequence[Mapping[int, int]], seeds: int) -> Iterator[Mapping[int, int]]:
+    return (of_point for of_point in chosen for _ in range(seeds))
 
 
-def _about(evaluation_set: EvaluationSet, shape: tuple[int, ...]) -> dict:
+def ask(folder: pathlib.Path, images: EvaluationSet, applied: Sequence[Condition | Attacked]) -> Question:
+    """The question whether networks know images under conditions; writes down what the answers will mean."""
+    identity = evaluate.identity(images)
+    asked = {name: f"{identity} {condition.identity}" for condition in applied for name in condition.answers}
+
+    def note() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write(folder / "about.json", json.dumps(_about(images), indent=2) + "\n")
+
+    processes.first(note)
+    return Question(folder, images, applied, asked)
+
+
+def _about(images: EvaluationSet) -> dict:
+    height, width, channels = images.split.image.shape[1:]
     return {
-        "images": {"height": shape[0], "width": shape[1], "channels": shape[2], "number": len(evaluation_set.split.label)},
-        "decision": evaluation_set.decision,
+        "images": {"height": height, "width": width, "channels": channels, "number": len(images.split.label)},
+        "decision": images.decision,
         "spectral": {"cutoffs": spectral.CUTOFFS, "scored": spectral.SCORED},
         "critical_band": {"sigmas": critical_band.SIGMAS, "contrast": critical_band.CONTRAST, "grey": critical_band.GREY},
     }
 
 
+def _unanswered(question: Question, epochs: np.ndarray, seeds: np.ndarray, identities: Mapping[int, str]) -> bool:
+    """Whether any seed at its epoch lacks any answer."""
+    size = len(question.images.split.label)
+    for name, asked in question.asked.items():
+        for epoch in set(epochs.tolist()):
+            given = _kept(question.folder / name / f"{epoch}.npz", size, identities[epoch], asked)
+            if given is None or set(seeds[epochs == epoch]) - set(given["seeds"]):
+                return True
+    return False
+
+
+def _kept(path: pathlib.Path, images: int, checkpoint: str, asked: str) -> dict[str, np.ndarray] | None:
+    """The answers of a file, where that checkpoint answered exactly that."""
+    try:
+        stored = answers.read_answers(path, images)
+    except (FileNotFoundError, ValueError):
+        return None
+    same = all(name in stored and str(stored[name]) == value for name, value in (("checkpoint", checkpoint), ("asked", asked)))
+    return stored if same else None
+
+
+def _weights(program: Program, epochs: Store, epoch_of: np.ndarray) -> PyTree:
+    """What is saved of all members, each at its own epoch."""
+    whole: PyTree = None
+    for epoch in sorted(set(epoch_of.tolist())):
+        loaded = epochs.load(epoch, program.saved)
+        at_it = program.seeds.place(epoch_of == epoch, "seed")
+        whole = loaded if whole is None else _taken(whole, loaded, at_it)
+    return whole
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _taken(whole: PyTree, loaded: PyTree, at_it: jax.Array) -> PyTree:
+    return jax.tree.map(lambda old, new: jnp.where(at_it.reshape(-1, *[1] * (new.ndim - 1)), new, old), whole, loaded)
+
+
+def _networks(program: Program, point: GridPoint, rows: slice, weights: Callable[[], PyTree], epoch_of: np.ndarray) -> Networks:
+    seeds, ends = seeds_of_point(point.cfg, program.seeds), _pixel_range(point.source)
+    part = weights() if seeds is program.seeds else seeds.place(jax.tree.map(lambda x: x[rows], weights()), "seed")
+
+    def decide(rule: str) -> parallel.ForAllSeeds:
+        return seeds.over(_decide(_logits(program.method.predict, ends), rule), shared=(2,))
+
+    def attack() -> attacking.Attacker:
+        exact = attacking.in_float32(point.cfg)
+        predict = program.method.predict if exact == point.cfg else make_method(exact, point.source)[1].predict
+        return attacking.Attacker(seeds, _logits(predict, ends), len(point.source.class_names), part["params"], part["stats"])
+
+    return Networks(seeds, part, epoch_of[rows], functools.cache(decide), functools.cache(attack))
+
+
 def _answer(
-    program: Program,
-    point: GridPoint,
-    number: int,
-    name: str,
+    networks: Networks,
     question: Question,
-    epochs: Store,
-    decide: parallel.ForAllSeeds,
+    identities: Mapping[int, str],
+    batch_size: int,
     threads: ThreadPoolExecutor,
     interrupt: Interrupt,
 ) -> bool:
     """Answers one set and writes what was answered; whether it came to its end."""
-    seeds, split = seeds_of_point(point.cfg, program.seeds), point.source.sets[name].split
-    rows = slice(number * seeds.size, (number + 1) * seeds.size)
-    weights = []
-    for epoch in question.epochs:
-        loaded = epochs.load(epoch, program.saved)
-        part = loaded if seeds is program.seeds else seeds.place(jax.tree.map(lambda x: x[rows], loaded), "seed")
-        weights.append((epoch, epochs.identity(epoch), part))
-    applied = [condition._replace(arrays=seeds.place(condition.arrays)) for condition in question.conditions]  # once, not for every batch
-    answered: dict[tuple[str, int], list[jax.Array]] = {(c.name, epoch): [] for c in question.conditions for epoch in question.epochs}
-    for images, words in _batches(seeds, split, point.cfg.eval.batch_size):
+    seeds, (split, _, rule), weights = networks.seeds, question.images, networks.weights
+    changing = [each for each in question.conditions if isinstance(each, Condition)]
+    attacked = [each for each in question.conditions if isinstance(each, Attacked)]
+    changing = [each._replace(arrays=seeds.place(each.arrays)) for each in changing]  # once, not for every batch
+    given: dict[str, list[jax.Array]] = {name: [] for name in question.asked}
+    unmoved: dict[str, list[jax.Array]] = {name: [] for each in attacked for name in each.answers}
+    for images, words, label in _batches(seeds, split, min(batch_size, attacking.BATCH) if attacked else batch_size):
         if interrupt.signal:
             return False
-        for condition in applied:
+        for condition in changing:
             changed = conditions.changed(condition, images, words)
-            for epoch, _, part in weights:
-                answered[condition.name, epoch].append(decide(part["params"], part["stats"], changed)[:, None])
-        jax.block_until_ready(changed)  # the host is at most one batch ahead
-    writing = []
-    for (condition_name, epoch), parts in answered.items():
-        whole = np.concatenate(parallel.gather(parts), axis=1).reshape(seeds.size, -1)
-        response = whole[:, : len(split.label)].astype(np.int16)
-        _, identity, part = weights[question.epochs.index(epoch)]
-        content = {"response": response, "seeds": seeds.numbers, "alive": parallel.gather(part["alive"])}
-        content |= {"checkpoint": identity, "asked": question.asked[condition_name]}
-        if processes.is_first():
-            (question.folder / condition_name).mkdir(parents=True, exist_ok=True)
-            writing.append(threads.submit(answers.write, question.folder / condition_name / f"{epoch}.npz", content))
+            given[condition.name].append(networks.decide(rule)(weights["params"], weights["stats"], changed)[:, None])
+        for attack in attacked:
+            answered, without_gradient = networks.attack().answers(attack, images, words, label)
+            for name, of_images in zip(attack.answers, answered, strict=True):
+                given[name].append(of_images[:, None])
+                unmoved[name].append(without_gradient[:, None])
+        jax.block_until_ready([of_images[-1] for of_images in given.values()])  # the host is at most one batch ahead
+    alive, size, writing = parallel.gather(weights["alive"]), len(split.label), []
+    for name in question.asked:
+        whole = _joined(given[name], size).astype(np.int16)
+        extra = {"without_gradient": _joined(unmoved[name], size)} if name in unmoved else {}
+        for epoch in sorted(set(networks.epochs.tolist())):
+            at_it = networks.epochs == epoch
+            content = {"response": whole[at_it], "seeds": seeds.numbers[at_it], "alive": alive[at_it]}
+            content |= {each: array[at_it] for each, array in extra.items()}
+            if processes.is_first():
+                path, identity, asked = question.folder / name / f"{epoch}.npz", identities[epoch], question.asked[name]
+                writing.append(threads.submit(_write, path, content, size, identity, asked))
     for file in writing:
         file.result()
     return True
 
 
-def _batches(seeds: parallel.Seeds, split: Any, batch_size: int) -> Iterator[tuple[jax.Array, jax.Array]]:
-    """(images uint8 [B, H, W, C], words of their names [B, 2]); the last batches are filled up with images from the first on."""
-    words, first = conditions.words(split.name), 0
+def _joined(parts: list[jax.Array], images: int) -> np.ndarray:
+    """[S, images] of batches [S, 1, B]; the last batch was filled up."""
+    whole = np.concatenate(parallel.gather(parts), axis=1)
+    return whole.reshape(len(whole), -1)[:, :images]
+
+
+def _write(path: pathlib.Path, content: dict[str, np.ndarray], images: int, checkpoint: str, asked: str) -> None:
+    """Writes answers beside those that other seeds gave to the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if (kept := _kept(path, images, checkpoint, asked)) is not None and set(kept) >= set(content):
+        others = ~np.isin(kept["seeds"], content["seeds"])
+        content = {name: np.concatenate([kept[name][others], array]) for name, array in content.items()}
+    answers.write(path, {**content, "checkpoint": checkpoint, "asked": asked})
+
+
+def _batches(seeds: parallel.Seeds, split: Split, batch_size: int) -> Iterator[tuple[jax.Array, jax.Array, jax.Array]]:
+    """(images uint8 [B, H, W, C], words of their names [B, 2], labels [B]); the last batches are filled up, with the first images."""
+    words, first = conditions.words(split.name.tolist()), 0
     for block in pools.blocks(seeds, [pools.strict(split.image)], batch_size)():
         steps, size = block.shape[:2]
         rows = np.arange(first, first + steps * size).reshape(steps, size) % len(words)
         first += steps * size
         for step in range(steps):
-            yield block[step], seeds.place(words[rows[step]], "data")
+            yield block[step], seeds.place(words[rows[step]], "data"), seeds.place(split.label[rows[step]], "data")
 
 
-def _decide(program: Program, source: Source, name: str) -> Callable:
-    """(params, stats, image [B, H, W, C] in [0, 1]) -> answers [B] int32 of one seed."""
-    decide, (low, high) = decision_rules.named(source.sets[name].decision).decide, _pixel_range(source)
+def _logits(predict: Callable, ends: np.ndarray) -> Callable[[PyTree, PyTree, jax.Array], jax.Array]:
+    """(params, stats, image [B, H, W, C] in [0, 1]) -> logits [B, classes] of one seed. ends: what black and white become."""
+    low, high = ends
+    return lambda params, stats, image: predict(params, stats, low + image * (high - low))
 
-    def answers(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
-        logits = program.method.predict(params, stats, low + image * (high - low))
+
+def _decide(logits_of: Callable, rule: str) -> Callable:
+    """(params, stats, image [B, H, W, C] in [0, 1]) -> answers [B] int32 of one seed; -1 where logits are not finite."""
+    decide = decision_rules.named(rule).decide
+
+    def answered(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        logits = logits_of(params, stats, image)
         return jnp.where(jnp.isfinite(logits).all(-1), decide(logits), -1)
 
-    return answers
+    return answered
 
 
 def _pixel_range(source: Source) -> np.ndarray:

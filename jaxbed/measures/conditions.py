@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed.measures import critical_band, imagenet_c, imagenet_cbar, spectral
+from jaxbed.measures import corruption_error, critical_band, imagenet_c, imagenet_cbar, spectral
 from jaxbed.measures.corruption import SEVERITIES, Corruption, in_bytes
 
 PyTree = Any
@@ -21,10 +21,17 @@ Draw = Callable[[jax.Array, int, int], PyTree]  # (key, height, width) -> what i
 
 
 class Condition(NamedTuple):
+    """A change of images."""
+
     name: str  # also of its folder
     change: Callable[..., jax.Array]  # (image [B, H, W, C] in [0, 1], drawn [B, ...], *arrays) -> images of the same kind
     arrays: tuple[PyTree, ...] = ()
     draw: Draw | None = None  # None: nothing is random
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Names of the folders of answers."""
+        return (self.name,)
 
     @property
     def identity(self) -> str:
@@ -36,20 +43,40 @@ class Condition(NamedTuple):
         return hashed.hexdigest()[:16]
 
 
+class Attacked(NamedTuple):
+    """An attack on each network. What it answers to the last iterate has the attack's name, to the worst `<name>_best`; see `attacking`."""
+
+    name: str
+    kind: str  # of attacking.KINDS
+    radius: float  # in units of pixels, which are in [0, 1]
+    answers: tuple[str, ...]  # names of the folders of answers
+
+    @property
+    def identity(self) -> str:
+        """Changes where the attack does."""
+        return hashlib.sha256(f"{VERSION} {self.name} {self.kind} {self.radius!r}".encode()).hexdigest()[:16]
+
+
 VERSION = 1  # to be counted up where a change means something else under the same name
 
 
-def of(measures: Sequence[str], shape: tuple[int, ...], photographs: Sequence[np.ndarray] = ()) -> list[Condition]:
-    """The conditions that measures, of MEASURES, need of images [H, W, C]; unchanged ones first. Raises ValueError for unfit images.
+class Settings(NamedTuple):
+    """What a user may choose of the conditions."""
 
-    photographs [h, w, 3] in [0, 1] are of frozen glass: without them there is no frost.
-    """
-    found = {"clean": Condition("clean", _unchanged)}
+    severities: tuple[int, ...] = SEVERITIES  # of corruptions
+    photographs: tuple[np.ndarray, ...] = ()  # of frozen glass, [h, w, 3] in [0, 1]: without them there is no frost
+    epsilons: tuple[float, ...] = (0.5,)  # radii of attacks in the largest norm, in 255ths
+    epsilons_l2: tuple[float, ...] = (0.5,)  # and in the Euclidean norm
+
+
+DEFAULT = Settings()
+
+
+def of(measures: Sequence[str], shape: tuple[int, ...], settings: Settings = DEFAULT) -> list["Condition | Attacked"]:
+    """The conditions that measures, of MEASURES, need of images [H, W, C]; unchanged ones first. Raises ValueError for unfit images."""
+    found: dict[str, Condition | Attacked] = {"clean": CLEAN}
     for measure in measures:
-        made = MEASURES[measure](shape)
-        if measure == "imagenet_c" and photographs:
-            made += _corruptions({"frost": imagenet_c.weather.frost(photographs)}, shape)
-        found |= {condition.name: condition for condition in made}
+        found |= {condition.name: condition for condition in MEASURES[measure](shape, settings)}
     return list(found.values())
 
 
@@ -80,8 +107,12 @@ def _apply(change: Callable, draw: Draw | None, image: jax.Array, words: jax.Arr
 _changed = jax.jit(_apply, static_argnums=(0, 1))
 
 
-def _unchanged(image: jax.Array, drawn: None) -> jax.Array:
+def unchanged(image: jax.Array, drawn: None) -> jax.Array:
+    """The image as it is."""
     return image
+
+
+CLEAN = Condition("clean", unchanged)
 
 
 def _low_pass(image: jax.Array, drawn: None, square: spectral.Square) -> jax.Array:
@@ -92,7 +123,7 @@ def _high_pass(image: jax.Array, drawn: None, square: spectral.Square) -> jax.Ar
     return spectral.high_pass(image, square)
 
 
-def _spectral(shape: tuple[int, ...]) -> list[Condition]:
+def _spectral(shape: tuple[int, ...], settings: Settings) -> list[Condition]:
     height, width, _ = shape
     low = [Condition(f"low_pass_{f:g}", _low_pass, (spectral.lowest(height, width, f),)) for f in spectral.CUTOFFS]
     high = [Condition(f"high_pass_{f:g}", _high_pass, (spectral.lowest(height, width, 1 - f),)) for f in spectral.CUTOFFS]
@@ -104,7 +135,7 @@ def band_name(number: int, sigma: float) -> str:
     return f"band_{number}_sigma_{sigma:g}" if sigma else "grey"
 
 
-def _critical_band(shape: tuple[int, ...]) -> list[Condition]:
+def _critical_band(shape: tuple[int, ...], settings: Settings) -> list[Condition]:
     height, width, channels = shape
     if channels != 3:
         raise ValueError(f"--measures critical_band shows colour images in grey, and these have {channels} channel: leave it out")
@@ -117,20 +148,55 @@ def _critical_band(shape: tuple[int, ...]) -> list[Condition]:
     ]
 
 
-def _corruptions(corruptions: Mapping[str, Corruption], shape: tuple[int, ...]) -> list[Condition]:
+def _corruptions(benchmark: str, shape: tuple[int, ...], settings: Settings) -> list[Condition]:
     height, width, channels = shape
     if channels != 3:
         raise ValueError(f"corruptions are of colour images, and these have {channels} channel: leave them out of --measures")
+    frost = {"frost": imagenet_c.weather.frost(settings.photographs)} if benchmark == "imagenet_c" and settings.photographs else {}
     return [
-        Condition(f"{name}_{severity}", in_bytes(change), arrays(severity, height, width), draw)
-        for name, (change, arrays, draw) in corruptions.items()
-        for severity in SEVERITIES
+        Condition(corruption_name(name, severity), in_bytes(change), arrays(severity, height, width), draw)
+        for name, (change, arrays, draw) in {**CORRUPTIONS[benchmark], **frost}.items()
+        for severity in settings.severities
     ]
 
 
-CORRUPTIONS = {"imagenet_c": imagenet_c.CORRUPTIONS, "imagenet_cbar": imagenet_cbar.CORRUPTIONS}
-MEASURES: dict[str, Callable[[tuple[int, ...]], list[Condition]]] = {
+def corruption_name(corruption: str, severity: int) -> str:
+    """The name of a condition."""
+    return f"{corruption}_{severity}"
+
+
+def _pgd(shape: tuple[int, ...], settings: Settings) -> list[Attacked]:
+    return [_attacked("pgd_linf", epsilon, epsilon / 255, "_best") for epsilon in settings.epsilons]
+
+
+def _pgd_l2(shape: tuple[int, ...], settings: Settings) -> list[Attacked]:
+    return [_attacked("pgd_l2", epsilon, epsilon, "_best") for epsilon in settings.epsilons_l2]
+
+
+def _apgd(shape: tuple[int, ...], settings: Settings) -> list[Attacked]:
+    return [_attacked(kind, epsilon, epsilon / 255) for epsilon in settings.epsilons for kind in APGD]
+
+
+def _attacked(kind: str, epsilon: float, radius: float, *others: str) -> Attacked:
+    name = attack_name(kind, epsilon)
+    return Attacked(name, kind, radius, (name, *(name + other for other in others)))
+
+
+def attack_name(kind: str, epsilon: float) -> str:
+    """The name of a condition."""
+    return f"{kind}_{epsilon:g}"
+
+
+ATTACKS = {"pgd": _pgd, "pgd_l2": _pgd_l2, "apgd": _apgd}
+APGD = ("apgd_ce", "apgd_dlr")  # of which an image must survive both
+CORRUPTIONS: dict[str, Mapping[str, Corruption]] = {"imagenet_c": imagenet_c.CORRUPTIONS, "imagenet_cbar": imagenet_cbar.CORRUPTIONS}
+COMPLETE = {  # names of all corruptions of a benchmark, in the published order
+    "imagenet_c": (*corruption_error.MAIN, *corruption_error.EXTRA),
+    "imagenet_cbar": tuple(imagenet_cbar.CORRUPTIONS),
+}
+MEASURES: dict[str, Callable[[tuple[int, ...], Settings], Sequence[Condition | Attacked]]] = {
     "spectral": _spectral,
     "critical_band": _critical_band,
-    **{benchmark: functools.partial(_corruptions, corruptions) for benchmark, corruptions in CORRUPTIONS.items()},
+    **{benchmark: functools.partial(_corruptions, benchmark) for benchmark in CORRUPTIONS},
+    **ATTACKS,
 }

@@ -1,7 +1,8 @@
 """`jaxbed measure`: what the networks of a run lean on. Answers are kept; a new score needs no new pass.
 
     jaxbed measure WORKDIR... [--sets SET,SET] [--measures all|shape_bias,spectral,...] [--select best_val|last|EPOCH]
-                   [--frost DIR] [--out TABLE.csv]
+                   [--severities 1-5] [--frost DIR] [--epsilons 0.5] [--epsilons-l2 0.5] [--images LIST]
+                   [--imagenet-c DIR] [--imagenet-cbar DIR] [--mce-baseline RUN] [--out TABLE.csv]
 
 Stopped, the same command goes on. Exit code 0; 2 for invalid input, with the reason on stderr; 128 + the signal's number.
 """
@@ -10,22 +11,27 @@ import argparse
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from jaxbed.measures import table
 from jaxbed.stats import names
+from jaxbed.stats.reading import workdirs
 from jaxbed.system import ending, processes
 
 if TYPE_CHECKING:
-    from jaxbed.data.source import Source
-    from jaxbed.measures.answering import ConditionsOf
+    from jaxbed.data.source import EvaluationSet, Source
+    from jaxbed.measures.answering import Exam
+    from jaxbed.measures.conditions import Settings
+    from jaxbed.measures.published_files import Cells
+    from jaxbed.measures.scores import Baseline
 
-NAME = "measures.csv"
-SHAPE_BIAS = "shape_bias"  # of answers that evaluation kept: no image is changed for it
-OF_SHAPE_BIAS = (SHAPE_BIAS, "conflicting", "cue_accuracy")  # and answers that name the shape, or the texture
+PUBLISHED = ("imagenet_c", "imagenet_cbar")  # benchmarks of which a folder may be named
+LARGEST_EPSILON = 255.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,35 +44,38 @@ def run(argv: Sequence[str]) -> int:
     asked = parse(processes.join(list(argv)))
     with processes.together():
         tables: dict[pathlib.Path, pd.DataFrame] = {}
+        notes: list[str] = []
         for workdir in asked.workdirs:
-            status, of_points = _measure(workdir, asked)
+            status, of_points = _measure(workdir, asked, notes)
             if status:
                 return 128 + status
             tables |= of_points
         if processes.is_first():
-            _show(tables, asked.out)
+            table.show(tables, list(dict.fromkeys(notes)), asked.out)
     return 0
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="jaxbed measure", description="What the networks of runs lean on.")
-    parser.add_argument("workdirs", nargs="+", type=pathlib.Path, metavar="WORKDIR")
-    parser.add_argument(
-        "--sets", type=_names, default=(), metavar="A,B", help="evaluation sets; default: those of the training distribution, or all"
-    )
-    parser.add_argument(
-        "--measures",
-        type=_names,
-        default=("all",),
-        metavar="A,B",
-        help="of shape_bias, spectral, critical_band, imagenet_c, imagenet_cbar; default: all",
-    )
+    add = parser.add_argument
+    add("workdirs", nargs="+", type=pathlib.Path, metavar="WORKDIR")
+    add("--sets", type=_names, default=(), metavar="A,B", help="evaluation sets; default: those of the training distribution, or all")
+    listed = "shape_bias, spectral, critical_band, imagenet_c, imagenet_cbar, pgd, pgd_l2, apgd"
+    add("--measures", type=_names, default=("all",), metavar="A,B", help=f"of {listed}; default: all")
+    add("--images", type=pathlib.Path, metavar="LIST", help="a file with names of images, one per line: no others are measured")
     described = "epoch of each seed: best_val (default where there is a validation set), last, or a number"
-    parser.add_argument("--select", default="", metavar="RULE", help=described)
+    add("--select", default="", metavar="RULE", help=described)
+    add("--severities", type=_severities, default=(1, 2, 3, 4, 5), metavar="1-5", help="of corruptions; means need all five")
     frost = "photographs of frozen glass, for ImageNet-C's frost; without them it is left out"
-    parser.add_argument("--frost", type=pathlib.Path, metavar="DIR", help=frost)
-    parser.add_argument("--allow-module", action="append", default=[], metavar="NAME", help="as of jaxbed eval")
-    parser.add_argument("--out", type=pathlib.Path, metavar="TABLE.csv", help="a row for each run, for jaxbed correlate")
+    add("--frost", type=pathlib.Path, metavar="DIR", help=frost)
+    add("--epsilons", type=_epsilons, default=(0.5,), metavar="X,Y", help="radii of attacks, in 255ths of the range; default: 0.5")
+    add("--epsilons-l2", type=_epsilons, default=(0.5,), metavar="X,Y", help="of pgd_l2: Euclidean norms; default: 0.5")
+    for benchmark in PUBLISHED:
+        option, described = f"--{benchmark.replace('_', '-')}", f"the published files of {benchmark}, measured beside --measures"
+        add(option, type=pathlib.Path, metavar="DIR", help=described)
+    add("--mce-baseline", type=pathlib.Path, metavar="RUN", help="a measured run whose errors take the place of AlexNet's in mCE")
+    add("--allow-module", action="append", default=[], metavar="NAME", help="as of jaxbed eval")
+    add("--out", type=pathlib.Path, metavar="TABLE.csv", help="a row for each run, for jaxbed correlate")
     return parser.parse_args(list(argv))
 
 
@@ -74,7 +83,59 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _measure(workdir: pathlib.Path, asked: argparse.Namespace) -> tuple[int, dict[pathlib.Path, pd.DataFrame]]:
+def _severities(text: str) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in _names(text):
+        if not (bounds := re.fullmatch(r"([1-5])(?:-([1-5]))?", part)):
+            raise argparse.ArgumentTypeError(f"{part!r} is not a severity: they are 1 to 5, written 1-5 or 1,3,5")
+        found |= set(range(int(bounds[1]), int(bounds[2] or bounds[1]) + 1))
+    return tuple(sorted(found))
+
+
+def _epsilons(text: str) -> tuple[float, ...]:
+    try:
+        radii = tuple(sorted({float(part) for part in _names(text)}))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: radii are numbers, separated by commas: 0,0.5,1") from None
+    if not radii or not all(0 <= radius <= LARGEST_EPSILON for radius in radii):
+        raise argparse.ArgumentTypeError(f"{text!r}: radii are 0 to {LARGEST_EPSILON:g}")
+    return radii
+
+
+class _Asked(NamedTuple):
+    """What is measured of one data set."""
+
+    changing: list[str]  # measures that show images
+    settings: "Settings"
+    sets: dict[str, "EvaluationSet"]  # by the name of their folder
+    cells: dict[str, "Cells"]  # of published files, by benchmark
+
+    def exams(self, source: "Source") -> list["Exam"]:
+        """All that networks are asked."""
+        from jaxbed.measures import answering, conditions, published_files
+
+        def under(images: "EvaluationSet") -> list:
+            return conditions.of(self.changing, images.split.image.shape[1:], self.settings)
+
+        exams = [answering.Exam(name, functools.partial(_same, images), under) for name, images in self.sets.items()]
+        for benchmark, cells in self.cells.items():
+            for name, folder in cells.folders.items():
+                opened = functools.partial(published_files.open_cell, folder, source)
+                exams.append(answering.Exam(benchmark, opened, functools.partial(_as_published, name)))
+        return exams
+
+
+def _same(images: "EvaluationSet") -> "EvaluationSet":
+    return images
+
+
+def _as_published(name: str, images: "EvaluationSet") -> list:
+    from jaxbed.measures import conditions
+
+    return [conditions.CLEAN._replace(name=name)]
+
+
+def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str]) -> tuple[int, dict[pathlib.Path, pd.DataFrame]]:
     """The signal that ended it early or 0, and {folder: table} of the run, or of each of its grid points."""
     from jaxbed import config, parallel
     from jaxbed.measures import answering, conditions
@@ -82,61 +143,109 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace) -> tuple[int, dic
     from jaxbed.training.log import Log
 
     cfg = config.load(workdir, asked.allow_module)
-    known = (SHAPE_BIAS, *conditions.MEASURES)
+    known = (table.SHAPE_BIAS, *conditions.MEASURES)
     measures = known if asked.measures == ("all",) else tuple(names.find_each(asked.measures, known, "--measures: there is no measure"))
+    changing = [measure for measure in measures if measure in conditions.MEASURES]
+    settings = conditions.Settings(asked.severities, _photographs(asked.frost), asked.epsilons, asked.epsilons_l2)
     parallel.keep_compilations()
     parallel.use_cores(cfg.seeds, cfg.mesh)
     _, last, points, folder = plan.job(cfg, workdir)
     fitted = dataclasses.replace(last, mesh=parallel.fitting(last.mesh))
-    epochs = [processes.first(functools.partial(_epochs, folder / point.name, asked.select)) for point in points]
-    changing = [measure for measure in measures if measure in conditions.MEASURES]
-    conditions_of = functools.partial(conditions.of, changing, photographs=_photographs(asked.frost))
-    if changing:
-        wanted = [{epoch for _, epoch in pairs} for pairs in epochs]
-        if status := answering.answer(fitted, points, folder, conditions_of, asked.sets, wanted, Log(folder)):
+    epochs: list[dict[int, int]] = [
+        dict(processes.first(functools.partial(_epochs, folder / point.name, asked.select))) for point in points
+    ]
+    opened: dict[int, _Asked] = {}
+    for source in (point.source for point in points):  # grid points may share one
+        if id(source) not in opened:
+            opened[id(source)] = _open(source, changing, settings, asked)
+    if changing or opened[id(points[0].source)].cells:
+        asked_of: Callable = lambda source: opened[id(source)].exams(source)  # noqa: E731
+        if status := answering.answer(fitted, points, folder, asked_of, epochs, Log(folder)):
             return status, {}
     tables = {}
     if processes.is_first():
-        for point, pairs in zip(points, epochs, strict=True):
-            sets = answering.named(point.source, asked.sets) if changing else []
-            place, epoch_of = folder / point.name, {seed: epoch for seed, epoch in pairs}
-            tables[place] = _table(place, point.source, sets, measures, conditions_of, epoch_of)
+        for point, epoch_of in zip(points, epochs, strict=True):
+            tables[folder / point.name] = _table(
+                folder / point.name, point.source, measures, opened[id(point.source)], epoch_of, asked, notes
+            )
     return 0, tables
 
 
-def _epochs(workdir: pathlib.Path, rule: str) -> list[list[int]]:
-    """[[seed, epoch], ...]: which epoch of each seed counts. Raises ValueError for a rule that is none."""
+def _open(source: "Source", changing: list[str], settings: "Settings", asked: argparse.Namespace) -> _Asked:
+    from jaxbed.data.split import pick
+    from jaxbed.measures import conditions, published_files
+
+    if unknown := [name for name in asked.sets if name not in source.sets]:
+        raise ValueError(f"--sets {','.join(unknown)}: {source.name} has {', '.join(source.sets)}")
+    usual = [name for name, of_set in source.sets.items() if of_set.role == "test"] or list(source.sets)
+    sets = {name: source.sets[name] for name in asked.sets or usual} if changing else {}
+    for name, images in sets.items():
+        if images.decision != "argmax" and (attacks := [measure for measure in changing if measure in conditions.ATTACKS]):
+            raise ValueError(
+                f"--measures {attacks[0]} attacks the classes that a network has, and {name} is decided by {images.decision}: leave it "
+                "out, or name other --sets"
+            )
+    if asked.images:
+        listed = _listed(asked.images)
+        for name in list(sets):
+            images = sets.pop(name)
+            rows = np.flatnonzero(np.isin(images.split.name, listed))
+            if len(rows) != len(listed):
+                absent = sorted(set(listed) - set(images.split.name.tolist()))
+                raise ValueError(
+                    f"--images {asked.images}: set {name} of {source.name} has no image {absent[0]!r} ({len(absent)} missing); its names "
+                    f"are in responses/{name}/images.csv"
+                )
+            sets[f"{name}@{asked.images.stem}"] = images._replace(split=pick(images.split, rows))
+    folders = {benchmark: getattr(asked, benchmark) for benchmark in PUBLISHED if getattr(asked, benchmark)}
+    cells = {benchmark: published_files.look(benchmark, folder, source, asked.severities) for benchmark, folder in folders.items()}
+    return _Asked(changing, settings, sets, cells)
+
+
+def _listed(path: pathlib.Path) -> list[str]:
+    """Names of images, each once. Raises ValueError for a file without any."""
+    if not path.is_file():
+        raise FileNotFoundError(f"--images {path} is not a file: it must hold names of images, one per line")
+    listed = list(dict.fromkeys(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()))
+    if not listed:
+        raise ValueError(f"--images {path} is empty: it must hold names of images, one per line")
+    return listed
+
+
+def _epochs(workdir: pathlib.Path, rule: str) -> list[tuple[int, int]]:
+    """[(seed, epoch), ...]: which epoch of each seed counts. Raises ValueError for a rule that is none."""
     from jaxbed.evaluation import metrics
     from jaxbed.stats.selection import rules
 
     frame = metrics.scores(workdir)
     if rule.isdecimal():
-        return [[int(seed), int(rule)] for seed in frame["run"].unique()]
+        return [(int(seed), int(rule)) for seed in frame["run"].unique()]
     if rule not in ("", "best_val", "last"):
         raise ValueError(f"--select {rule}: it is best_val, last or the number of an epoch")
     chosen = rules.choose(frame, rule or ("best_val" if (frame["role"] == "val").any() else "last"))
-    return [[int(seed), int(epoch)] for seed, epoch in zip(chosen["run"], chosen["epoch"], strict=True)]
+    return [(int(seed), int(epoch)) for seed, epoch in zip(chosen["run"], chosen["epoch"], strict=True)]
 
 
-def _photographs(folder: pathlib.Path | None) -> list[np.ndarray]:
+def _photographs(folder: pathlib.Path | None) -> tuple[np.ndarray, ...]:
     """Of frozen glass, in the order of their names: [h, w, 3] in [0, 1]. Raises ValueError for a folder without any."""
     if folder is None:
-        return []
+        return ()
     from PIL import Image
 
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".png", ".jpg", ".jpeg")) if folder.is_dir() else []
     if not paths:
         raise ValueError(f"--frost {folder}: there are no photographs (.png, .jpg); ImageNet-C's come with the package imagecorruptions")
-    return [np.asarray(Image.open(path).convert("RGB"), np.float32) / 255 for path in paths]
+    return tuple(np.asarray(Image.open(path).convert("RGB"), np.float32) / 255 for path in paths)
 
 
 def _table(
     workdir: pathlib.Path,
     source: "Source",
-    sets: Sequence[str],
     measures: Sequence[str],
-    conditions_of: "ConditionsOf",
-    epoch_of: dict[int, int],
+    opened: _Asked,
+    epoch_of: Mapping[int, int],
+    asked: argparse.Namespace,
+    notes: list[str],
 ) -> pd.DataFrame:
     """Writes WORKDIR/measures.csv, and the channels of the critical band; returns the former."""
     from jaxbed.evaluation import metrics
@@ -144,83 +253,59 @@ def _table(
     from jaxbed.stats import tables
     from jaxbed.system import files
 
-    frame, parts = metrics.scores(workdir), []
-    if SHAPE_BIAS in measures:
-        biased = frame.loc[frame["metric"] == SHAPE_BIAS, "dataset"].unique()
-        chosen = frame["epoch"] == frame["run"].map(epoch_of)
-        parts.append(frame[chosen & frame["dataset"].isin(biased) & frame["metric"].isin(OF_SHAPE_BIAS)])
-    for name in sets:
-        split, role, rule = source.sets[name]
-        folder, shape = workdir / answering.FOLDER / name, split.image.shape[1:]
-        applied = [condition.name for condition in conditions_of(shape)]
-        of_imagenet = source.name == "imagenet" and rule == "argmax"
-        measured = scores.of_set(folder, split.label, shape, measures, applied, epoch_of, of_imagenet)
-        parts.append(measured.table.assign(algorithm=frame["algorithm"].iloc[0], dataset=name, role=role)[metrics.COLUMNS])
-        if len(measured.channels):
-            files.write(folder / "critical_band.csv", tables.csv_text(measured.channels))
-    whole = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else frame.iloc[:0]
-    files.write(workdir / NAME, tables.csv_text(whole[whole["value"].notna()]))
-    return whole
-
-
-def _show(measured: dict[pathlib.Path, pd.DataFrame], out: pathlib.Path | None) -> None:
-    """Prints means over seeds, and writes the table of runs."""
-    from jaxbed.stats import tables
-    from jaxbed.stats.output import destination
-    from jaxbed.system import files
-
-    several = pd.Series([rows["algorithm"].iloc[0] for rows in measured.values() if len(rows)]).duplicated().any()
-    rows = pd.concat([rows.assign(model=rows["algorithm"] + (f" ({folder})" if several else "")) for folder, rows in measured.items()])
-    if rows.empty:
-        raise ValueError("no set has images whose texture votes for another class: there is no shape bias. Take other --measures")
-    of_networks = rows[rows["n_total"].isna() | rows["metric"].isin(("clean", SHAPE_BIAS))]
-    parts = ["Mean ± standard deviation over seeds; in brackets how many of them have a value, where not all do"]
-    wide = {}
-    for dataset, of_set in of_networks.groupby("dataset", sort=False):
-        wide[dataset] = of_set.pivot(index=["model", "run"], columns="metric", values="value")[of_set["metric"].unique()]
-        lines = [[f"{dataset} (seeds)", *wide[dataset].columns]]
-        for model, of_model in wide[dataset].groupby(level="model", sort=False):
-            lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) for name in of_model.columns)])
-        parts.append(tables.align(lines))
-    parts += _shape_bias(rows)
-    if "imagenet_c_jax" in set(rows["metric"]) and "frost_1" not in set(rows["metric"]):
-        parts.append("note: without photographs of frozen glass (--frost DIR) there is no frost, and so no mCE")
-    if out:
-        named = pd.concat(wide, axis=1)
-        once = named.columns.get_level_values(1).value_counts()
-        named.columns = [name if once[name] == 1 else f"{name}:{dataset}" for dataset, name in named.columns]
-        files.write(out, tables.csv_text(named.reset_index()))
-        parts.append(f"wrote {out}")
-    destination.show("\n\n".join(parts))
-
-
-def _shape_bias(rows: pd.DataFrame) -> list[str]:
-    """Shape bias with all that it is made of: answers of all seeds together, and Wilson's interval.
-
-    The interval is that of one seed's answers, for seeds answer the same images.
-    """
-    import scipy
-
-    lines = []
-    for (model, dataset), each in rows[rows["metric"].isin(OF_SHAPE_BIAS)].groupby(["model", "dataset"], sort=False):
-        shape, texture, images = (
-            int(each.loc[each["metric"] == metric, column].sum())
-            for metric, column in (("conflicting", "n_correct"), ("cue_accuracy", "n_correct"), ("conflicting", "n_total"))
-        )
-        if shape + texture:
-            seeds = each["run"].nunique()
-            of_seed = scipy.stats.binomtest(round(shape / seeds), round((shape + texture) / seeds))
-            low, high = of_seed.proportion_ci(method="wilson")
-            lines.append(
-                f"{model}, {dataset}: {shape} answers name the shape, {texture} the texture, of {images} to images with conflicting cues "
-                f"({(shape + texture) / images:.1%} usable): shape bias {shape / (shape + texture):.3f} ({low:.3f} to {high:.3f})"
+    frame = metrics.scores(workdir)
+    algorithm = frame["algorithm"].iloc[0]
+    parts = [table.shape_bias(workdir, epoch_of)] if table.SHAPE_BIAS in measures else []
+    exams = {exam.name: exam for exam in opened.exams(source) if exam.name in opened.sets}
+    for name, images in opened.sets.items():
+        applied = [answer for condition in exams[name].conditions_of(images) for answer in condition.answers]
+        baseline = _baseline(asked.mce_baseline, name, source, images.decision)
+        given = (workdir / answering.FOLDER / name, images.split.label, images.split.image.shape[1:])
+        measured = scores.of_set(*given, measures, applied, epoch_of, baseline, opened.settings.epsilons)
+        parts.append(measured.table.assign(algorithm=algorithm, dataset=name, role=images.role))
+        if (unmoved := max(map(np.max, measured.unmoved.values()), default=0.0)) > 0:
+            notes.append(
+                f"warning: {algorithm}, {name}: of a seed, {unmoved:.1%} of images have a gradient of exactly zero where an attack starts: "
+                "it cannot move them, and accuracy under it says less than it seems"
             )
-    return ["\n".join(lines)] if lines else []
+        if len(measured.channels):
+            files.write(workdir / answering.FOLDER / name / "critical_band.csv", tables.csv_text(measured.channels))
+    tests = [name for name, of_set in source.sets.items() if of_set.role == "test" and of_set.decision == "argmax"]
+    for benchmark, cells in opened.cells.items():
+        clean = _clean(frame, tests, epoch_of)
+        baseline = _baseline(asked.mce_baseline, benchmark, source, "argmax")
+        folder = workdir / answering.FOLDER / benchmark
+        measured_cells = scores.of_files(folder, benchmark, cells.label, not cells.faults, epoch_of, clean, baseline)
+        parts.append(measured_cells.assign(algorithm=algorithm, dataset=benchmark, role="ood"))
+        if cells.faults:
+            more = f" and {len(cells.faults) - 5} more" if len(cells.faults) > 5 else ""
+            notes.append(f"note: {benchmark} is not whole, so there are no means and no mCE: {'; '.join(cells.faults[:5])}{more}")
+    return table.write(workdir, parts)
 
 
-def _cell(values: np.ndarray) -> str:
-    defined = values[~np.isnan(values)]
-    if not len(defined):
-        return "n/a"
-    spread = f" ± {defined.std(ddof=1):.3f}" if len(defined) > 1 else ""
-    return f"{defined.mean():.3f}{spread}" + (f" [{len(defined)}]" if len(defined) < len(values) else "")
+def _clean(frame: pd.DataFrame, tests: Sequence[str], epoch_of: Mapping[int, int]) -> np.ndarray | None:
+    """Accuracy [S] of each seed at its epoch on the only test set; None without."""
+    rows = frame[(frame["dataset"].isin(tests)) & (frame["metric"] == "accuracy") & (frame["epoch"] == frame["run"].map(epoch_of))]
+    known = rows.set_index("run")["value"]
+    return known.loc[list(epoch_of)].to_numpy() if len(tests) == 1 and set(epoch_of) <= set(known.index) else None
+
+
+def _baseline(run: pathlib.Path | None, dataset: str, source: "Source", decision: str) -> "Baseline | None":
+    """AlexNet where answers are among ImageNet's classes, or a run that was measured on the same set."""
+    from jaxbed.measures import corruption_error, scores
+    from jaxbed.measures.conditions import corruption_name
+    from jaxbed.measures.corruption import SEVERITIES
+
+    if run is None:
+        return scores.ALEXNET if source.name == "imagenet" and decision == "argmax" else None
+    path = run / workdirs.MEASURES
+    if not path.is_file():
+        raise FileNotFoundError(f"--mce-baseline {run} has no {workdirs.MEASURES}: run: jaxbed measure {run} --measures imagenet_c")
+    frame = pd.read_csv(path)
+    mean = frame[frame["dataset"] == dataset].groupby("metric")["value"].mean()
+    cells = {name: [corruption_name(name, severity) for severity in SEVERITIES] for name in corruption_error.MAIN}
+    lacking = [cell for of_corruption in cells.values() for cell in of_corruption if cell not in mean]
+    if lacking or "clean" not in mean:
+        raise ValueError(f"--mce-baseline {run}: {path} has no {(lacking or ['clean'])[0]} of {dataset}: measure it as the others")
+    errors = {name: 1 - float(mean[of_corruption].mean()) for name, of_corruption in cells.items()}
+    return scores.Baseline("_of_baseline", errors, 1 - float(mean["clean"]))

@@ -13,6 +13,8 @@ from jaxbed.evaluation import answers
 from jaxbed.stats import names
 from jaxbed.system import files
 
+MEASURES = "measures.csv"  # what `jaxbed measure` writes
+
 
 def read(path: Path) -> tuple[pd.DataFrame, dict]:
     """The scores of a workdir, and its source, a dictionary:
@@ -33,7 +35,7 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
         points = sorted(str(sets_path.parent.parent) for sets_path in path.glob("*/responses/sets.json"))
         cure = f"pass the folders of its grid points: {' '.join(points)}" if points else f"run: jaxbed eval {path}"
         raise FileNotFoundError(f"{path} contains the grid points of a run and no responses itself: {cure}")
-    frame = metrics.scores(path)
+    frame = _with_measures(path, metrics.scores(path))
     config, about = config or {}, about or {}
     strays = metrics.strays(path) if about else []
     notes = (
@@ -50,6 +52,15 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
         "settings": config,
         "notes": notes,
     }
+
+
+def _with_measures(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """The scores, and what `jaxbed measure` added to them: each at the epoch of a run that was measured."""
+    if not (path / MEASURES).is_file():
+        return frame
+    with files.guarded(path / MEASURES, f"run jaxbed measure {path} again, or delete the file"):
+        measured = pd.read_csv(path / MEASURES)[list(frame.columns)]
+    return pd.concat([frame, measured]).drop_duplicates(["algorithm", "run", "dataset", "epoch", "metric"], ignore_index=True)
 
 
 def refuse_other_settings(sources: Sequence[Mapping]) -> None:
