@@ -25,16 +25,17 @@ import numpy as np
 from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
-from jaxbed.evaluation import answers, decision_rules, evaluate, pools
+from jaxbed.evaluation import answers, evaluate, pools
 from jaxbed.measures import attacking, conditions, critical_band, spectral
 from jaxbed.measures.conditions import Attacked, Condition
+from jaxbed.measures.networks import Networks
 from jaxbed.system import files, processes
 from jaxbed.training import train
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.log import Log
 from jaxbed.training.members import GridPoint, seeds_of_point
 from jaxbed.training.preemption import Interrupt
-from jaxbed.training.program import Program, find_pixel_range, make_method
+from jaxbed.training.program import Program
 
 PyTree = Any
 FOLDER = "measures"
@@ -57,16 +58,6 @@ class Question(NamedTuple):
     images: EvaluationSet
     conditions: Sequence[Condition | Attacked]
     asked: dict[str, str]  # {folder of answers: identity of images and condition}
-
-
-class Networks(NamedTuple):
-    """All seeds of one grid point, each with the weights of the epoch that counts for it."""
-
-    seeds: parallel.Seeds
-    weights: PyTree  # params, stats, alive
-    epochs: np.ndarray  # [S]
-    decide: Callable[[str], parallel.ForAllSeeds]  # rule -> (params, stats, images) -> answers
-    attack: Callable[[], attacking.Attacker]
 
 
 def answer(
@@ -95,7 +86,7 @@ def answer(
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         for number, point in enumerate(points):
             rows = slice(number * cfg.seeds, (number + 1) * cfg.seeds)
-            networks = functools.cache(functools.partial(_networks, program, point, rows, weights, epoch_of))
+            networks = functools.cache(functools.partial(_networks, program, point, rows, weights))
             for exam in exams_of(point.source):
                 images = exam.opened()
                 for part in _passes(exam.conditions_of(images)):
@@ -103,7 +94,7 @@ def answer(
                     looked = functools.partial(_unanswered, question, epoch_of[rows], program.seeds.numbers[rows], identities)
                     if processes.first(looked):
                         started = time.monotonic()
-                        if not _answer(networks(), question, identities, point.cfg.eval.batch_size, threads, interrupt):
+                        if not _answer(networks(), question, epoch_of[rows], identities, point.cfg.eval.batch_size, threads, interrupt):
                             return interrupt.signal
                         log.write(
                             "measures",
@@ -185,54 +176,41 @@ def _taken(whole: PyTree, loaded: PyTree, at_it: jax.Array) -> PyTree:
     return jax.tree.map(lambda old, new: jnp.where(at_it.reshape(-1, *[1] * (new.ndim - 1)), new, old), whole, loaded)
 
 
-def _networks(program: Program, point: GridPoint, rows: slice, weights: Callable[[], PyTree], epoch_of: np.ndarray) -> Networks:
-    seeds, ends = seeds_of_point(point.cfg, program.seeds), _pixel_range(point.source)
+def _networks(program: Program, point: GridPoint, rows: slice, weights: Callable[[], PyTree]) -> Networks:
+    seeds = seeds_of_point(point.cfg, program.seeds)
     part = weights() if seeds is program.seeds else seeds.place(jax.tree.map(lambda x: x[rows], weights()), "seed")
-
-    def decide(rule: str) -> parallel.ForAllSeeds:
-        return seeds.over(_decide(_logits(program.method.predict, ends), rule), shared=(2,))
-
-    def attack() -> attacking.Attacker:
-        exact = attacking.in_float32(point.cfg)
-        predict = program.method.predict if exact == point.cfg else make_method(exact, point.source)[1].predict
-        return attacking.Attacker(seeds, _logits(predict, ends), len(point.source.class_names), part["params"], part["stats"])
-
-    return Networks(seeds, part, epoch_of[rows], functools.cache(decide), functools.cache(attack))
+    return Networks(program, point, seeds, part)
 
 
 def _answer(
     networks: Networks,
     question: Question,
+    epochs: np.ndarray,
     identities: Mapping[int, str],
     batch_size: int,
     threads: ThreadPoolExecutor,
     interrupt: Interrupt,
 ) -> bool:
-    """Answers one set and writes what was answered; whether it came to its end."""
-    seeds, (split, _, rule), weights = networks.seeds, question.images, networks.weights
-    changing = [each for each in question.conditions if isinstance(each, Condition)]
-    attacked = [each for each in question.conditions if isinstance(each, Attacked)]
-    changing = [each._replace(arrays=seeds.place(each.arrays)) for each in changing]  # once, not for every batch
+    """Answers one set, each seed at its epoch [S], and writes what was answered; whether it came to its end."""
+    seeds, (split, _, rule), applied = networks.seeds, question.images, [networks.place(each) for each in question.conditions]
     given: dict[str, list[jax.Array]] = {name: [] for name in question.asked}
-    unmoved: dict[str, list[jax.Array]] = {name: [] for each in attacked for name in each.answers}
-    for images, words, label in _batches(seeds, split, min(batch_size, attacking.BATCH) if attacked else batch_size):
+    unmoved: dict[str, list[jax.Array]] = {name: [] for name in question.asked}
+    most = attacking.BATCH if any(isinstance(each, Attacked) for each in applied) else batch_size
+    for images, words, label in _batches(seeds, split, min(batch_size, most)):
         if interrupt.signal:
             return False
-        for condition in changing:
-            changed = conditions.changed(condition, images, words)
-            given[condition.name].append(networks.decide(rule)(weights["params"], weights["stats"], changed)[:, None])
-        for attack in attacked:
-            answered, without_gradient = networks.attack().answers(attack, images, words, label)
-            for name, of_images in zip(attack.answers, answered, strict=True):
+        for condition in applied:
+            answered, without_gradient = networks.answers(condition, rule, images, words, label)
+            for name, of_images in zip(condition.answers, answered, strict=True):
                 given[name].append(of_images[:, None])
-                unmoved[name].append(without_gradient[:, None])
+                unmoved[name] += [] if without_gradient is None else [without_gradient[:, None]]
         jax.block_until_ready([of_images[-1] for of_images in given.values()])  # the host is at most one batch ahead
-    alive, size, writing = parallel.gather(weights["alive"]), len(split.label), []
+    alive, size, writing = parallel.gather(networks.alive), len(split.label), []
     for name in question.asked:
         whole = _joined(given[name], size).astype(np.int16)
-        extra = {"without_gradient": _joined(unmoved[name], size)} if name in unmoved else {}
-        for epoch in sorted(set(networks.epochs.tolist())):
-            at_it = networks.epochs == epoch
+        extra = {"without_gradient": _joined(unmoved[name], size)} if unmoved[name] else {}
+        for epoch in sorted(set(epochs.tolist())):
+            at_it = epochs == epoch
             content = {"response": whole[at_it], "seeds": seeds.numbers[at_it], "alive": alive[at_it]}
             content |= {each: array[at_it] for each, array in extra.items()}
             if processes.is_first():
@@ -267,34 +245,6 @@ def _batches(seeds: parallel.Seeds, split: Split, batch_size: int) -> Iterator[t
         first += steps * size
         for step in range(steps):
             yield block[step], seeds.place(words[rows[step]], "data"), seeds.place(split.label[rows[step]], "data")
-
-
-def _logits(predict: Callable, ends: np.ndarray) -> Callable[[PyTree, PyTree, jax.Array], jax.Array]:
-    """(params, stats, image [B, H, W, C] in [0, 1]) -> logits [B, classes] of one seed. ends: what black and white become."""
-    low, high = ends
-    return lambda params, stats, image: predict(params, stats, low + image * (high - low))
-
-
-def _decide(logits_of: Callable, rule: str) -> Callable:
-    """(params, stats, image [B, H, W, C] in [0, 1]) -> answers [B] int32 of one seed; -1 where logits are not finite."""
-    decide = decision_rules.named(rule).decide
-
-    def answered(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
-        logits = logits_of(params, stats, image)
-        return jnp.where(jnp.isfinite(logits).all(-1), decide(logits), -1)
-
-    return answered
-
-
-def _pixel_range(source: Source) -> np.ndarray:
-    """[2, C]: what black and white become. Raises ValueError where what lies between them is not on the line between."""
-    low, high = ends = find_pixel_range(source)
-    ramp = np.arange(256, dtype=np.uint8)[None, :, None, None] * np.ones(len(low), np.uint8)
-    if not np.allclose(source.scale(jnp.asarray(ramp)), low + ramp / 255 * (high - low), atol=1e-4):
-        raise ValueError(
-            f"{source.name} scales pixels by more than a shift and a factor for each channel, so floats cannot be scaled alike"
-        )
-    return ends
 
 
 def _spans(numbers: Collection[int]) -> str:
