@@ -15,8 +15,8 @@ steps and targets share one program. Only `step` has a gradient. It belongs in n
 
 Sources: Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks" (2018), as in Foolbox 3 and in MadryLab/robustness;
 Croce and Hein, "Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks" (2020). Differences:
-`best` (Foolbox returns the last iterate), and gradients that are not finite count as zero. `apgd_ce` lists what differs from the
-AutoAttack package.
+`best` (Foolbox returns the last iterate), and gradients that are not finite count as zero, also in `zero_gradient`. `apgd_ce` lists what
+differs from the AutoAttack package.
 """
 
 import functools
@@ -33,7 +33,7 @@ from jaxbed.methods.parts import losses
 Scalar = jax.Array | float
 LogitsOf = Callable[[jax.Array], jax.Array]
 Loss = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # (logits [B, classes], label [B], target [B]) -> [B], to be raised
-PGD_STEP = 2 / 255  # of a pixel, at any radius
+PGD_STEP = 2 / 255  # in the unit of pixels, whatever the radius
 PGD_L2_STEP = 0.025  # as a share of the radius
 MOMENTUM = 0.75  # share of the new step in APGD's move
 RHO = 0.75  # share of APGD's steps that have to raise the loss
@@ -51,7 +51,7 @@ class Attack(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """The worst iterate of each image: a misclassified one before others, then the one with the highest loss."""
+    """The worst iterate of each image: a misclassified one before others (except in "madry"), then the one of the highest loss."""
 
     image: jax.Array  # [B, H, W, C]
     loss: jax.Array  # [B]
@@ -61,7 +61,7 @@ class Worst(NamedTuple):
 class PGDState(NamedTuple):
     point: jax.Array  # [B, H, W, C]: the iterate
     worst: Worst
-    zero_gradient: jax.Array  # [B] bool: exactly zero at the start, where robustness may be an artefact
+    zero_gradient: jax.Array  # [B] bool: all of it exactly 0 at the start, so that robustness may be an artefact
 
 
 class Ascent(NamedTuple):
@@ -120,7 +120,7 @@ def apgd_ce(norm: str = "linf", steps: int = 100) -> Attack:
 
 
 def apgd_targeted_dlr(classes: int, norm: str = "linf", steps: int = 100, targets: int = TARGETS) -> Attack:
-    """Auto-PGD on the targeted difference-of-logits ratio: run r aims at the r-th of other classes.
+    """Auto-PGD on the targeted difference-of-logits ratio: run r, from 0, aims at the r-th highest other class.
 
     Classes except the label are ranked on the clean image. Where it is right, targets are those from 2nd to 10th, as in the AutoAttack
     package, which attacks no others. Networks of fewer classes have fewer targets. `apgd_ce` lists the other differences. Raises ValueError
@@ -208,7 +208,7 @@ def _apgd(norm: str, steps: int, loss: Loss, runs: int = 1, target_of: Callable 
             best=Ascent(point, lowest, jnp.zeros_like(point)),
             size=jnp.full(label.shape, 2 * radius, jnp.float32),
             rises=jnp.zeros(label.shape, jnp.int32),
-            checked_loss=lowest,
+            checked_loss=lowest,  # the first checkpoint always finds a better one, as in the AutoAttack package
             halved=no,
         )
 
