@@ -6,6 +6,8 @@
     processes  2, 4 processes of one device each against one process with as many devices
     sweep    ten MLPs on 45,000 images of 28 px against a PyTorch loop, per seed
     eval     ten seeds in one pass against ten passes
+    measure  networks that answer under conditions against unchanged images, and corruptions against packages on the processor
+    attack   PGD on one network against torchattacks and Foolbox
     stream   training images read from disk (stored squares, in the page cache) against the same on the device
 
 What is timed is the product's own loop (`train.feeds_from`, `program.advance`; `pools.pool`). Arms take turns in blocks, A B A B;
@@ -20,115 +22,20 @@ import json
 import math
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch's process needs memory of the same device
 SCRIPTS = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent)]
 
 import jax  # noqa: E402
-from peers import cases, process  # noqa: E402
+from peers import cases, measured_rows, process  # noqa: E402
+from peers.timing import Arm, Rules, pair, plausible, same_losses  # noqa: E402
 
 from jaxbed import parallel  # noqa: E402
 from jaxbed.training import log  # noqa: E402
-
-
-class Arm(NamedTuple):
-    """One of the things compared. run(steps) returns when the device has done them, every seed that many."""
-
-    name: str
-    run: Callable[[int], None]
-    images: int  # per step, of all seeds
-    unit: int  # steps come in multiples of it
-    losses: Callable[[], list[float]]  # of the first steps, one a seed; empty where there is none
-    memory: Callable[[], int] = log.peak_memory_bytes
-
-
-class Rules(NamedTuple):
-    blocks: int = 5
-    steps: int = 0  # a block; 0: so many that a block lasts `seconds`
-    seconds: float = 3.0
-
-
-def summarise(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def compare(base: list[float], other: list[float]) -> dict:
-    """How many times faster `other` is than `base`, from their rates in the same blocks: by medians, and block by block."""
-    pairs = [b / a for a, b in zip(base, other, strict=True)]
-    return {"of_medians": statistics.median(other) / statistics.median(base), "pairs": summarise(pairs), "each": pairs}
-
-
-def measure(arms: list[Arm], rules: Rules) -> list[dict]:
-    """Times every arm in turns. The first of `rules.blocks + 1` blocks compiles, warms up and settles the length; it is not counted."""
-    steps = []
-    for arm in arms:
-        for _ in range(2):  # a second compilation may follow once the state comes from the step itself
-            arm.run(arm.unit)
-        before = time.perf_counter()
-        arm.run(arm.unit)
-        wanted = rules.steps or math.ceil(rules.seconds / (time.perf_counter() - before)) * arm.unit
-        steps.append(math.ceil(wanted / arm.unit) * arm.unit)
-        arm.run(steps[-1])
-    times = [[] for _ in arms]
-    for _ in range(rules.blocks):
-        for arm, count, seconds in zip(arms, steps, times, strict=True):
-            before = time.perf_counter()
-            arm.run(count)
-            seconds.append(time.perf_counter() - before)
-    return [report(*measured) for measured in zip(arms, steps, times, strict=True)]
-
-
-def report(arm: Arm, steps: int, seconds: list[float]) -> dict:
-    rates = [steps * arm.images / s for s in seconds]
-    return {
-        "name": arm.name,
-        "images_per_step": arm.images,
-        "steps_per_block": steps,
-        "seconds": seconds,
-        "images_per_second": {**summarise(rates), "each": rates},
-        "first_losses": arm.losses(),
-        "peak_memory_bytes": arm.memory(),  # of its process so far, not of this arm alone
-    }
-
-
-def same_losses(tolerance: float) -> Callable[[dict, dict], dict]:
-    """The check that the same seeds have the same first losses in both arms."""
-
-    def check(first: dict, second: dict) -> dict:
-        pairs = zip(first["first_losses"], second["first_losses"], strict=True)
-        worst = max(abs(a - b) / max(abs(a), 1e-9) for a, b in pairs)
-        return {"losses_agree": worst <= tolerance, "largest_relative_difference": worst, "tolerance": tolerance}
-
-    return check
-
-
-def plausible(*expected: float) -> Callable[[dict, dict], dict]:
-    """The check that each arm's first losses are finite and within half of what its untrained network has."""
-
-    def check(*arms: dict) -> dict:
-        within = [abs(x / wanted - 1) < 0.5 for arm, wanted in zip(arms, expected, strict=True) for x in arm["first_losses"]]
-        return {"losses_plausible": all(within), "expected": expected}  # a comparison with NaN is false
-
-    return check
-
-
-def pair(case: str, arms: list[Arm], rules: Rules, check: Callable[[dict, dict], dict], relative: float = 1.0) -> dict:
-    """Measures two arms and prints the line of the table. `relative` divides the ratio: the number of devices, for efficiencies."""
-    first, second = measured = measure(arms, rules)
-    ratio = compare(*(arm["images_per_second"]["each"] for arm in measured))
-    checks = check(first, second)
-    shown = [f"{arm['name']} {arm['images_per_second']['median']:,.0f}" for arm in measured]
-    pairs, wrong = ratio["pairs"], [name for name, value in checks.items() if value is False]
-    spread = f"({pairs['min'] / relative:.3f}-{pairs['max'] / relative:.3f})"
-    print(f"{case:28s} {shown[0]:>34s} {shown[1]:>34s} img/s  {ratio['of_medians'] / relative:6.3f}x {spread}", *wrong, flush=True)
-    return {"case": case, "arms": measured, "ratio": ratio, "ratio_divided_by": relative, "checks": checks}
 
 
 def step(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
@@ -246,6 +153,8 @@ BENCHMARKS = {
     "sweep": sweep,
     "eval": evaluation,
     "stream": streaming,
+    "measure": measured_rows.measure,
+    "attack": measured_rows.attack,
 }
 
 
@@ -263,6 +172,12 @@ def main(argv: list[str] | None = None) -> dict:
         return tuple(map(int, text.split(",")))
 
     parser.add_argument("--seeds", type=numbers, default=(), help="of array: how many at once, e.g. 1,10")
+    parser.add_argument(
+        "--parts",
+        type=names,
+        default=(),
+        help=f"of measure and attack: {', '.join(measured_rows.PARTS['measure'])}; {', '.join(measured_rows.PARTS['attack'])}",
+    )
     parser.add_argument("--devices", type=numbers, default=(), help="of scaling and processes: how many, e.g. 2,4")
     parser.add_argument("--blocks", type=int, default=5, help="counted blocks of each arm")
     parser.add_argument("--steps", type=int, default=0, help="training steps of a block; default: enough for --seconds")
@@ -275,6 +190,9 @@ def main(argv: list[str] | None = None) -> dict:
     unknown = set(arguments.methods) - set(cases.METHODS)
     if unknown:
         parser.error(f"--methods {', '.join(sorted(unknown))}: choose from {', '.join(cases.METHODS)}")
+    parts = measured_rows.PARTS.get(arguments.benchmark, ())
+    if unknown := set(arguments.parts) - set(parts):
+        parser.error(f"--parts {', '.join(sorted(unknown))}: {arguments.benchmark} has {', '.join(parts) or 'none to choose'}")
     nets = NETS[arguments.benchmark](arguments.small) if arguments.benchmark in NETS else ()
     unknown = set(arguments.nets) - set(nets)
     if unknown:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench
 import bench_conv
-from peers import cases, process
+from peers import cases, process, timing
 
 from jaxbed.methods.parts import pairs
 
@@ -145,18 +145,18 @@ def test_both_forms_of_a_convolution_are_timed(function):
 
 
 def test_ratios_are_of_medians_and_of_pairs():
-    ratio = bench.compare([10.0, 20.0, 40.0], [20.0, 30.0, 40.0])
+    ratio = timing.compare([10.0, 20.0, 40.0], [20.0, 30.0, 40.0])
     assert ratio["of_medians"] == 1.5 and ratio["each"] == [2.0, 1.5, 1.0]
     assert ratio["pairs"] == {"median": 1.5, "min": 1.0, "max": 2.0}
     with pytest.raises(ValueError, match="shorter"):
-        bench.compare([1.0, 2.0], [1.0])
+        timing.compare([1.0, 2.0], [1.0])
 
 
 def test_arms_take_turns_and_the_first_block_is_not_counted(monkeypatch):
     calls, clock = [], itertools.count()
-    monkeypatch.setattr(bench.time, "perf_counter", lambda: float(next(clock)))
-    arms = [bench.Arm(name, lambda steps, name=name: calls.append((name, steps)), 8, 2, list, lambda: 1) for name in "AB"]
-    first, second = bench.measure(arms, bench.Rules(blocks=5, steps=3))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(clock)))
+    arms = [timing.Arm(name, lambda steps, name=name: calls.append((name, steps)), 8, 2, list, lambda: 1) for name in "AB"]
+    first, second = timing.measure(arms, timing.Rules(blocks=5, steps=3))
     assert calls[-10:] == [("A", 4), ("B", 4)] * 5  # 3 steps, rounded up to the unit
     assert len(first["seconds"]) == len(second["seconds"]) == 5
     assert first["images_per_second"]["each"] == [32.0] * 5
@@ -164,19 +164,19 @@ def test_arms_take_turns_and_the_first_block_is_not_counted(monkeypatch):
 
 def test_a_block_lasts_as_long_as_asked(monkeypatch):
     clock = itertools.count()
-    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(clock) / 4)  # any run takes a quarter of a second
-    assert bench.measure([bench.Arm("A", lambda steps: None, 1, 5, list)], bench.Rules(seconds=3.0))[0]["steps_per_block"] == 60
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock) / 4)  # any run takes a quarter of a second
+    assert timing.measure([timing.Arm("A", lambda steps: None, 1, 5, list)], timing.Rules(seconds=3.0))[0]["steps_per_block"] == 60
 
 
 @pytest.mark.parametrize(("losses", "passes"), [([2.2, 2.5], True), ([2.3, math.nan], False), ([2.3, 9.0], False), ([math.inf], False)])
 def test_implausible_first_losses_are_found(losses, passes):
-    assert bench.plausible(math.log(10))({"first_losses": losses})["losses_plausible"] == passes
+    assert timing.plausible(math.log(10))({"first_losses": losses})["losses_plausible"] == passes
 
 
 def test_other_losses_of_a_seed_are_found():
     first, second = {"first_losses": [2.0, 2.0]}, {"first_losses": [2.0, 2.1]}
-    assert bench.same_losses(1e-3)(first, first)["losses_agree"]
-    assert not bench.same_losses(1e-3)(first, second)["losses_agree"]
+    assert timing.same_losses(1e-3)(first, first)["losses_agree"]
+    assert not timing.same_losses(1e-3)(first, second)["losses_agree"]
 
 
 def test_without_torch_the_report_says_so():
@@ -194,9 +194,9 @@ torch_absent = pytest.mark.skipif(importlib.util.find_spec("torch") is None, rea
 def test_peers_run(method, form):
     case = cases.step(method, small=True)
     with process.Peer(sys.executable, cases.peer_settings(case, method, form)) as peer:
-        arm = bench.Arm(*peer.arm())
+        arm = timing.Arm(*peer.arm())
         arm.run(2)
-        assert bench.plausible(case.first_loss(method))({"first_losses": arm.losses()})["losses_plausible"]
+        assert timing.plausible(case.first_loss(method))({"first_losses": arm.losses()})["losses_plausible"]
         assert arm.memory() > 0
 
 

@@ -5,7 +5,8 @@ The thresholds of the bands are fitted by a bell over octaves: its width, its ce
 
 Sources: Subramanian et al., "Spatial-frequency channels, shape bias, and adversarial robustness" (2023), and its code; Gavrikov and
 Keuper (CVPR 2024), who use all images for each cell, and divide accuracies by the best one (`normalised`). Their pyramid is pyrtools'
-default, here in closed form: a band of noise n is A n A' - B n B', with one pair of matrices for each band. Where a fit is degenerate, its
+default, here as products with the matrices of its levels: a level is what is left of the noise after going down, less what is left of that
+one level further down, brought up again. Where a fit is degenerate, its
 numbers are NaN and `status` says why. (The published code prints whatever its optimiser stops at, such as 11295 octaves.)
 """
 
@@ -68,11 +69,19 @@ def centre_cycles(side_px: int, band: float) -> float:
     return side_px * 2.0 ** (band - bands(side_px))
 
 
-class Band(NamedTuple):
-    """A band of noise n as A n A' - B n B', with A and B along each axis."""
+class Axis(NamedTuple):
+    """A level of m pixels of one axis of n pixels. At the finest, m = n, there is nothing to go down or up."""
 
-    rows: np.ndarray | jax.Array  # [2, H, H]
-    columns: np.ndarray | jax.Array  # [2, W, W]
+    down: np.ndarray | jax.Array | None  # [m, n]
+    coarser: np.ndarray | jax.Array  # [m, m]: one level further down, and up again
+    up: np.ndarray | jax.Array | None  # [n, m]
+
+
+class Band(NamedTuple):
+    """A level of the pyramid along each axis."""
+
+    rows: Axis
+    columns: Axis
 
 
 def band(height: int, width: int, number: int) -> Band:
@@ -81,12 +90,13 @@ def band(height: int, width: int, number: int) -> Band:
     if not 0 <= number <= highest:
         raise ValueError(f"band = {number}: images of {height} x {width} px have bands 0 to {highest}")
 
-    def pair(side_px: int) -> np.ndarray:
-        level = highest - number
-        coarser = _blur(side_px, level + 1) if number else np.zeros((side_px, side_px))  # the lowest band keeps all that is left
-        return np.stack([_blur(side_px, level), coarser]).astype(np.float32)
+    def axis(side_px: int) -> Axis:
+        up, down = _to_level(side_px, highest - number)
+        coarser = np.matmul(*_up_down(len(down))) if number else np.zeros((len(down),) * 2)  # the lowest band keeps all that is left
+        down, coarser, up = (matrix.astype(np.float32) for matrix in (down, coarser, up))
+        return Axis(down, coarser, up) if number < highest else Axis(None, coarser, None)
 
-    return Band(pair(height), pair(width))
+    return Band(axis(height), axis(width))
 
 
 def draw(key: jax.Array, height: int, width: int) -> jax.Array:
@@ -96,8 +106,13 @@ def draw(key: jax.Array, height: int, width: int) -> jax.Array:
 
 def within(band: Band, noise: jax.Array) -> jax.Array:
     """What is in a band of white noise [..., H, W]."""
-    exact = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
-    return exact("k,kih,...hw,kjw->...ij", jnp.array([1.0, -1.0], jnp.float32), band.rows, noise, band.columns)
+    rows, columns = band
+    level = noise if rows.down is None or columns.down is None else _product(_product(rows.down, noise), columns.down.T)
+    level = level - _product(_product(rows.coarser, level), columns.coarser.T)
+    return level if rows.up is None or columns.up is None else _product(_product(rows.up, level), columns.up.T)
+
+
+_product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)  # in float32, not in less
 
 
 def stimulus(image: jax.Array, noise: jax.Array, sigma: jax.Array | float, band: Band, highest: Band) -> jax.Array:
@@ -192,12 +207,12 @@ def _up_down(side_px: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def _blur(side_px: int, level: int) -> np.ndarray:
-    """[n, n]: one axis of an image, taken down to a level of the pyramid and up again."""
+def _to_level(side_px: int, level: int) -> tuple[np.ndarray, np.ndarray]:
+    """[n, m] and [m, n]: one axis of an image from a level of the pyramid, and to it."""
     if level == 0:
-        return np.eye(side_px)
-    up, down = _up_down(side_px)
-    return up @ _blur(down.shape[0], level - 1) @ down
+        return np.eye(side_px), np.eye(side_px)
+    (up, down), (further_up, further_down) = _up_down(side_px), _to_level((side_px + 1) // 2, level - 1)
+    return up @ further_up, further_down @ down
 
 
 class _Bell(NamedTuple):

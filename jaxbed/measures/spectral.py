@@ -2,8 +2,9 @@
 
 A filter keeps or removes a square of the shifted Fourier spectrum. The square is half open, [-r, r) in rows and columns, so that it is not
 quite symmetric, and the real part of what comes back is taken, as published. Filters act on pixels in [0, 1] before they are scaled for
-the network. As matrix products, low_pass(X) = Re(P X Q') with projections P and Q on the frequencies that are kept: four real products for
-each channel, and no Fourier transform.
+the network. As matrix products, low_pass(X) = Re(P X Q') with projections P and Q on the frequencies that are kept. Their imaginary parts
+come from the frequency -r alone, whose partner r is missing, and have rank two: what is left are two real products for each channel, and no
+Fourier transform.
 
 Source: Gavrikov and Keuper, "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024), and their code: a high-pass filter
 "at f" removes the lowest 1 - f, which the paper's listing does not show.
@@ -22,11 +23,18 @@ CUTOFFS = (0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)  # as shares
 SCORED = (0.1, 0.2, 0.3, 0.4, 0.5)  # those whose mean is the bias
 
 
-class Square(NamedTuple):
-    """The lowest frequencies, as projections on them along each axis: real and imaginary parts."""
+class Projection(NamedTuple):
+    """On the lowest frequencies of n pixels: its real part, and c and s of its imaginary part c s' - s c'."""
 
-    rows: np.ndarray | jax.Array  # [2, H, H]
-    columns: np.ndarray | jax.Array  # [2, W, W]
+    real: np.ndarray | jax.Array  # [n, n]
+    unpaired: np.ndarray | jax.Array  # [2, n]
+
+
+class Square(NamedTuple):
+    """The lowest frequencies along each axis."""
+
+    rows: Projection  # H pixels
+    columns: Projection  # W pixels
 
 
 def radius(side_px: int, cutoff: float) -> int:
@@ -64,15 +72,23 @@ def bias(accuracy: Mapping[float, float | np.ndarray], clean: float | np.ndarray
 
 
 def _kept(image: jax.Array, square: Square) -> jax.Array:
-    sign = jnp.array([1.0, -1.0], jnp.float32)  # of real and imaginary parts in a real product
-    exact = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
-    return exact("k,kih,bhwc,kjw->bijc", sign, square.rows, image, square.columns)
+    rows, columns = square
+    channels = jnp.moveaxis(image, -1, 1)  # [B, C, H, W]
+    paired = _product(_product(rows.real, channels), columns.real)
+    (cc, cs), (sc, ss) = jnp.moveaxis(_product(_product(rows.unpaired, channels), columns.unpaired.T), (-2, -1), (0, 1))
+    turned = jnp.moveaxis(jnp.array([[ss, -sc], [-cs, cc]]), (0, 1), (-2, -1))  # [B, C, 2, 2]
+    imaginary = _product(_product(rows.unpaired.T, turned), columns.unpaired)
+    return jnp.moveaxis(paired - imaginary, 1, -1)
+
+
+_product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)  # in float32, not in less
 
 
 @functools.cache
-def _projection(side_px: int, kept: int) -> np.ndarray:
-    """[2, n, n]: real and imaginary parts of the projection of n pixels on the frequencies -kept to kept - 1."""
+def _projection(side_px: int, kept: int) -> Projection:
+    """Of n pixels on the frequencies -kept to kept - 1."""
     pixel = np.arange(side_px)
-    phase = 2j * np.pi * (pixel[:, None] - pixel) / side_px
-    summed = sum((np.exp(frequency * phase) for frequency in range(-kept, kept)), np.zeros_like(phase)) / side_px
-    return np.stack([summed.real, summed.imag]).astype(np.float32)
+    phase = 2 * np.pi * (pixel[:, None] - pixel) / side_px
+    real = sum((np.cos(frequency * phase) for frequency in range(-kept, kept)), np.zeros_like(phase)) / side_px
+    turn = 2 * np.pi * kept * pixel / side_px
+    return Projection(real.astype(np.float32), (np.stack([np.cos(turn), np.sin(turn)]) / np.sqrt(side_px)).astype(np.float32))

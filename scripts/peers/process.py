@@ -71,9 +71,22 @@ class Peer(Workers):
         super().__init__([[python, "-m", "peers.train", json.dumps(settings)]], [{}])
 
     def arm(self) -> tuple:
-        """As `bench.Arm`."""
+        """As `timing.Arm`."""
         name = f"PyTorch {self.settings['form']} {self.settings['method']}"
         return name, self.run, self.settings["batch"], 4, self.loss, self.memory
+
+
+class Other(Workers):
+    """A package in another Python: a module of this folder that answers as `Workers` says."""
+
+    def __init__(self, python: str, module: str, settings: dict, images: int, package: str):
+        self.cure = f"its error is above; it needs {package}: name a Python that has it with --peer-python"
+        self._name, self._images = package, images
+        super().__init__([[python, "-m", module, json.dumps(settings)]], [{}])
+
+    def arm(self) -> tuple:
+        """As `timing.Arm`."""
+        return self._name, self.run, self._images, 1, self.loss, self.memory
 
 
 class Parts(Workers):

@@ -1,0 +1,106 @@
+"""Rows of `scripts/bench.py measure` and `attack`."""
+
+import argparse
+import functools
+import statistics
+from collections.abc import Callable
+
+from peers import measuring, process
+from peers.timing import Arm, Rules, pair
+
+Row = Callable[[argparse.Namespace, Rules], list[dict]]
+PACKAGES = {"imagecorruptions": "imagenet_c", "numpy_cbar": "imagenet_cbar"}  # of corruptions on the processor: what they make
+
+
+def measure(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+    """Images per second, of all seeds together. Parts that need a package in the Python of --peer-python run where they are named."""
+    return _parts(arguments, rules, MEASURE, ("networks", "seeds"))
+
+
+def attack(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+    """Images per second under one whole attack of 40 steps, in float32."""
+    return _parts(arguments, rules, ATTACK, ("steps",))
+
+
+def _parts(arguments: argparse.Namespace, rules: Rules, known: dict[str, Row], usual: tuple[str, ...]) -> list[dict]:
+    return [row for name in arguments.parts or usual for row in known[name](arguments, rules)]
+
+
+def networks(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
+    """What it costs to change images: the same network on as many unchanged ones."""
+    results, case = [], measuring.case("resnet50_224", arguments.small)
+    made, shown, _ = measuring.networks(case, 1)
+    for name, measures in (("corruptions", measuring.BENCHMARKS), ("spectral and bands", measuring.BANDS)):
+        applied = measuring.changes(measures, case.side_px, arguments.small)
+        base = Arm(*measuring.answering(f"{len(applied)} conditions", [made], shown, applied))
+        other = Arm(*measuring.answering("unchanged", [made], shown, measuring.unchanged(len(applied))))
+        results.append(pair(f"ResNet-{case.net.depth}, {name}", [base, other], rules, _nothing))
+    return results
+
+
+def seeds(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
+    """All seeds in one pass over the images against one pass for each, which changes them again."""
+    case = measuring.case("resnet18_64", arguments.small)
+    made, shown, alone = measuring.networks(case, case.seeds[0])
+    applied = measuring.changes(measuring.BENCHMARKS, case.side_px, arguments.small, (measuring.SEVERITY,))
+    arms = [Arm(*measuring.answering(f"{len(alone)} passes", alone, shown, applied))]
+    arms.append(Arm(*measuring.answering("one pass", [made], shown, applied)))
+    return [pair(f"{len(alone)} seeds, corruptions", arms, rules, _nothing)]
+
+
+def corruptions(package: str, arguments: argparse.Namespace, rules: Rules) -> list[dict]:
+    """Each corruption of a benchmark on one device, against a package in many processes; and the geometric mean of all."""
+    side_px, count, results = (32, 4, []) if arguments.small else (224, 256, [])
+    for condition in measuring.changes([PACKAGES[package]], side_px, False, (measuring.SEVERITY,)):
+        settings = {"package": package, "corruption": condition.name.rpartition("_")[0], "severity": measuring.SEVERITY}
+        settings |= {"processes": measuring.PROCESSES, "side_px": side_px}
+        with process.Other(arguments.peer_python, "peers.pool", settings, measuring.PROCESSES, package) as pool:
+            ours = Arm(*measuring.changing(condition, count, side_px))
+            results.append(pair(condition.name, [Arm(*pool.arm()), ours], rules, _nothing))
+    ratios = [each["ratio"]["of_medians"] for each in results]
+    print(f"{package}: geometric mean {statistics.geometric_mean(ratios):.1f}x, least {min(ratios):.1f}x", flush=True)
+    return results
+
+
+def bands(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
+    """Images and answers, against SciPy and pyrtools in many processes that feed a network in PyTorch."""
+    case = measuring.case("resnet50_224", arguments.small)
+    made, shown, _ = measuring.networks(case, 1)
+    applied = measuring.changes(measuring.BANDS, case.side_px, False)
+    settings = {"processes": measuring.PROCESSES, "batch": 4 if arguments.small else 64, "side_px": case.side_px}
+    with process.Other(arguments.peer_python, "peers.bands", settings, len(applied) * settings["batch"], "pyrtools") as other:
+        ours = Arm(*measuring.answering("jaxbed", [made], shown, applied))
+        return [pair("spectral and bands / pyrtools", [Arm(*other.arm()), ours], rules, _nothing)]
+
+
+def steps(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
+    """What an attack of 40 steps costs beyond as many forward and backward passes: against a batch of many unchanged images."""
+    case = measuring.case("resnet50_float32", arguments.small)
+    made, shown, _ = measuring.networks(case, 1)
+    base = Arm(*measuring.answering("PGD-40", [made], shown, [measuring.PGD]))
+    passes = Arm(*measuring.gradients("40 gradients", case))
+    return [pair(f"ResNet-{case.net.depth}, float32", [base, passes], rules, _nothing)]
+
+
+def against(package: str, arguments: argparse.Namespace, rules: Rules) -> list[dict]:
+    case = measuring.case("resnet50_float32", arguments.small)
+    made, shown, _ = measuring.networks(case, 1)
+    settings = {"package": package, "batch": case.batch, "side_px": case.side_px, "attack_steps": 40}
+    with process.Other(arguments.peer_python, "peers.attack", settings, case.batch, package) as other:
+        ours = Arm(*measuring.answering("jaxbed", [made], shown, [measuring.PGD]))
+        return [pair(f"PGD-40 / {package}", [Arm(*other.arm()), ours], rules, _nothing)]
+
+
+def _nothing(*arms: dict) -> dict:
+    """Losses are not what is measured here."""
+    return {}
+
+
+MEASURE: dict[str, Row] = {
+    "networks": networks,
+    "seeds": seeds,
+    **{package: functools.partial(corruptions, package) for package in PACKAGES},
+    "pyrtools": bands,
+}
+ATTACK: dict[str, Row] = {"steps": steps, **{package: functools.partial(against, package) for package in ("torchattacks", "foolbox")}}
+PARTS = {"measure": tuple(MEASURE), "attack": tuple(ATTACK)}
