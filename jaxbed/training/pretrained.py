@@ -9,7 +9,7 @@ import numpy as np
 from flax import traverse_util
 
 from jaxbed import config, parallel
-from jaxbed.models import convert, convnext, efficientnet, torch_files
+from jaxbed.models import convert, convnext, efficientnet, torch_files, vit
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run
 
@@ -29,6 +29,8 @@ RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()")
 FAMILIES = (
     Family("_conv_stem.weight", efficientnet.from_torch, "efficientnet.Config()"),
     Family("stem.0.weight", convnext.from_torch, "convnext.Config()"),
+    Family("cls_token", vit.from_torch, "vit.Config()"),
+    Family("class_token", vit.from_torch, "vit.Config()"),
     RESNETS,
 )
 
@@ -37,8 +39,8 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], me
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
-    weights of a torchvision or timm ResNet, a timm ConvNeXt or an EfficientNet-Lite0, for all seeds. Networks that are not there are newly
-    initialised.
+    weights of a torchvision or timm ResNet or ViT, a timm ConvNeXt or an EfficientNet-Lite0, for all seeds. Networks that are not there are
+    newly initialised.
     members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
@@ -85,7 +87,7 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
     try:
         params, stats = family.from_torch(state)
     except ValueError as error:
-        names = "named as torchvision and timm name ResNets, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
+        names = "named as torchvision and timm name ResNets and ViTs, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
         raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, {names}") from None
     fresh: set[str] = set()
 
