@@ -162,11 +162,11 @@ def test_arrays_of_seeds_are_products_of_matrices(short, dtype):
         assert logits.dtype == np.float32
         return logits.sum()
 
-    made = jax.make_jaxpr(jax.vmap(jax.grad(loss), in_axes=(0, None)))(params, images())
-    assert all(leaf.dtype == np.float32 for leaf in made.out_avals)
-    text = str(made)
-    assert "conv_general_dilated" not in text
-    assert text.count("dot_general[") == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") > 3 * 6 * BLOCKS
+    lowered = jax.jit(jax.vmap(jax.grad(loss), in_axes=(0, None))).lower(params, images())
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(lowered.out_info))
+    products = [line for line in lowered.as_text().splitlines() if "stablehlo.dot_general" in line]
+    assert "stablehlo.convolution" not in lowered.as_text()
+    assert len(products) > 3 * 6 * BLOCKS and all("precision = [HIGHEST, HIGHEST]" in line for line in products)
 
 
 def test_images_of_another_side_are_an_error(short):
@@ -213,6 +213,19 @@ def test_networks_start_from_a_file(short, make, tmp_path):
     for name in set(params) - {"head"}:
         jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, np.stack([b, b])), params[name], expected[name])
     assert said[0].endswith("newly initialised: net/head/bias, net/head/kernel")  # of 7 classes in the file
+
+
+def test_a_backbone_gets_its_head_from_a_second_file(short, tmp_path):
+    """As DINO's weights are published, under either kind of names."""
+    said, bodies = [], [make(side_px=32) for make in (timm_state, torchvision_state)]
+    head = {leaf: np.random.default_rng(0).standard_normal(shape, np.float32) for leaf, shape in (("weight", (16, WIDTH)), ("bias", (16,)))}
+    save_file({f"module.linear.{leaf}": array for leaf, array in head.items()}, tmp_path / "head.safetensors")
+    for body in bodies:
+        save_file({name: array for name, array in body.items() if "head" not in name}, tmp_path / "body.safetensors")
+        source = f"{tmp_path}/body.safetensors+{tmp_path}/head.safetensors"
+        params = loaded(tiny.train_config(net=short(side_px=32), data=SMALL, init_from=source), said)
+        np.testing.assert_array_equal(params["head"]["kernel"], np.stack([head["weight"].T] * 2))
+        assert said.pop() == f"starting from {source}"
 
 
 @pytest.mark.parametrize(
