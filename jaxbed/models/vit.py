@@ -83,12 +83,12 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:  # [B, T, width] -> the same
         images, tokens, width = x.shape
-        triple = dense(3 * width, "qkv", x.dtype)(layer_norm("norm1", x.dtype)(x))
-        query, key, value = jnp.moveaxis(triple.reshape(images, tokens, 3, self.heads, width // self.heads), 2, 0)
-        scale = (width // self.heads) ** -0.5
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query * scale, key, precision=HIGHEST, preferred_element_type=jnp.float32)
-        weights = nn.softmax(scores).astype(x.dtype)
-        attended = jnp.einsum("bhqk,bkhd->bqhd", weights, value, precision=HIGHEST).reshape(images, tokens, width)
+        size = width // self.heads
+        triple = dense(3 * width, "qkv", x.dtype)(layer_norm("norm1", x.dtype)(x)).reshape(images, tokens, 3, self.heads, size)
+        query, key, value = triple.transpose(2, 0, 3, 1, 4)  # heads before tokens: a quarter of the time on a CPU
+        scores = jnp.einsum("bhqd,bhkd->bhqk", query * size**-0.5, key, precision=HIGHEST, preferred_element_type=jnp.float32)
+        attended = jnp.einsum("bhqk,bhkd->bhqd", nn.softmax(scores).astype(x.dtype), value, precision=HIGHEST)
+        attended = attended.swapaxes(1, 2).reshape(images, tokens, width)
         x = x + dense(width, "project", x.dtype)(attended)
         y = nn.gelu(dense(4 * width, "widen", x.dtype)(layer_norm("norm2", x.dtype)(x)), approximate=False)
         return x + dense(width, "narrow", x.dtype)(y)

@@ -95,20 +95,20 @@ def _files(source: str) -> list[pathlib.Path]:
     raise FileNotFoundError(f"init_from = {source}: there is no {f'file {missing}' if missing else 'such file'}")
 
 
-def _from_file(path: str, program: Program, run: Run, say: Callable[[str], None]) -> Run:
-    file, *heads = _files(path)
+def _from_file(source: str, program: Program, run: Run, say: Callable[[str], None]) -> Run:
+    file, *heads = _files(source)
     state = torch_files.read(file, say)
     family = next((family for family in FAMILIES if family.mark in state), RESNETS)
     for head in heads:
         layer = torch_files.read_head(head, say)
         if (own := f"{family.head}.weight") in state:
-            raise ValueError(f"init_from = {path}: there are two heads, {own} of {file} and that of {head}: name the first file alone")
+            raise ValueError(f"init_from = {source}: there are two heads, {own} of {file} and that of {head}: name the first file alone")
         state |= {f"{family.head}.{leaf}": array for leaf, array in layer.items()}
     try:
         params, stats = family.from_torch(state)
     except ValueError as error:
         names = "named as torchvision and timm name ResNets and ViTs, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
-        raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, {names}") from None
+        raise ValueError(f"init_from = {source}: {error}. Save the network's own state_dict, {names}") from None
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
@@ -124,14 +124,16 @@ def _from_file(path: str, program: Program, run: Run, say: Callable[[str], None]
                 fresh.add("/".join(path_of_leaf))
             else:
                 has = "lacks it" if given_leaf is None else f"has {list(given_leaf.shape)}"
-                raise ValueError(f"init_from = {path}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
+                raise ValueError(f"init_from = {source}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
             filled[path_of_leaf] = leaf
         if unknown := {"/".join(name) for name in set(flat) - used if name[0].startswith(BODY)}:
-            raise ValueError(f"init_from = {path}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: another net?")
+            raise ValueError(f"init_from = {source}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: another net?")
         return traverse_util.unflatten_dict(filled)
 
     filled = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
     if len(fresh) == len(jax.tree.leaves((filled.params, filled.stats))):
-        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a {family.config}")
-    say(f"starting from {path}" + (f"; newly initialised: {', '.join(sorted(fresh))}" if fresh else ""))
+        raise ValueError(
+            f"init_from = {source}: nothing of it fits the networks of this run: in the config file, give it a {family.config}"
+        )
+    say(f"starting from {source}" + (f"; newly initialised: {', '.join(sorted(fresh))}" if fresh else ""))
     return run.replace(state=filled)
