@@ -97,6 +97,7 @@ def understand(words: list[str]) -> None:
 
 
 FASTER = ("--config.mesh.seed=1", "--config.mesh.data=1", "--config.eval.while_training=False")  # less to compile
+NO_METHODS = ("__init__", "efficientnet_lite0", "vit_b16")  # of the files in configs: published networks
 OTHERS = ("pip", "for", "done", "python", "mkdocs", ".venv/bin/python", ".venv/bin/mkdocs", ".venv/bin/pip", ".venv/bin/pre-commit")
 
 
@@ -111,7 +112,7 @@ def known(field: str) -> bool:
 
 @functools.cache
 def every() -> list[config.Train]:
-    names = [path.stem for path in sorted(command_line.SHIPPED.glob("*.py")) if path.stem not in ("__init__", "efficientnet_lite0")]
+    names = [path.stem for path in sorted(command_line.SHIPPED.glob("*.py")) if path.stem not in NO_METHODS]
     return [command_line.load(name) for name in [*names, *(f"erm:{name}" for name in datasets.SETTINGS)]]
 
 
@@ -165,7 +166,7 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 def test_every_method_and_data_set_has_its_place():
     readme, methods, sets = ((ROOT / name).read_text() for name in ("README.md", "docs/methods/index.md", "docs/datasets.md"))
     for path in command_line.SHIPPED.glob("*.py"):
-        if path.stem not in ("__init__", "efficientnet_lite0"):
+        if path.stem not in NO_METHODS:
             assert f"`{path.stem}`" in readme and f"`{path.stem}`" in methods, path.stem
     for name in datasets.SETTINGS:
         assert f"`{name}`" in readme and f"`{name}`" in sets, name

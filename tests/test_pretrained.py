@@ -153,6 +153,25 @@ def test_a_head_of_other_classes_is_drawn_anew(weights, tmp_path):
     assert messages[0].endswith("newly initialised: net/head/bias, net/head/kernel")
 
 
+def test_a_head_may_be_in_a_second_file(weights, tmp_path):
+    """As those of DINO and SwAV. File names may have a "+" too."""
+    path, params, stats = weights
+    state, messages = convert.to_torch(params, stats), []
+    body, head = tmp_path / "body+more.safetensors", tmp_path / "head.safetensors"
+    save_file({f"module.{name}": array for name, array in state.items() if not name.startswith("fc")}, body)
+    save_file({f"module.linear.{leaf}": state[f"fc.{leaf}"] for leaf in ("weight", "bias")}, head)
+    run = started(small(init_from=f"{body}+{head}"), messages)
+    equal(jax.tree.map(lambda x: x[1], run.state.params["net"]), params)
+    assert messages == [f"starting from {body}+{head}"]
+    for source, error, message in (
+        (f"{path}+{head}", ValueError, r"there are two heads, fc\.weight of .*resnet.safetensors and that of .*head.safetensors: name the"),
+        (f"{head}+{body}", ValueError, r"holds .*, and a file of a head has weight and bias of one layer, fc, linear or head"),
+        (f"{tmp_path}/no.pth+{head}", FileNotFoundError, r"there is no file .*/no\.pth$"),
+    ):
+        with pytest.raises(error, match=message):
+            pretrained.load(source, program(small()), program(small()).abstract, messages.append)
+
+
 def test_files_that_do_not_fit_are_an_error(weights, tmp_path):
     file, fitting = weights[0], small()
 

@@ -65,6 +65,9 @@ class Tensor:
         self.storage = storage or Storage(np.ascontiguousarray(array).ravel())
 
 
+STORAGE = Storage(np.zeros(1, np.float32))
+
+
 def save(path, content, legacy=False):
     buffer = io.BytesIO()
     writer = Writer(buffer, legacy)
@@ -103,7 +106,10 @@ def test_state_dicts_are_read(tmp_path, legacy, under):
         assert found[name].dtype == array.dtype
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "model.backbone.", "net.encoder."])
+PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "model.", "model.backbone.", "net.encoder.", "net.", "backbone.")
+
+
+@pytest.mark.parametrize("prefix", [*PREFIXES, "module.model.", "module.encoder_q.", "teacher.backbone."])
 def test_names_are_those_of_the_network_however_it_was_wrapped(tmp_path, prefix):
     arrays = {"conv1.weight": RNG.normal(size=(2, 3)).astype(np.float32), "layer1.0.model.bias": np.zeros(2, np.float32)}
     content = {prefix + name: Tensor(array) for name, array in arrays.items()}
@@ -116,12 +122,110 @@ def test_names_are_those_of_the_network_however_it_was_wrapped(tmp_path, prefix)
 
 def test_a_file_of_several_networks_is_refused(tmp_path):
     state = {"conv1.weight": Tensor(np.zeros((2, 3), np.float32)), "fc.bias": Tensor(np.zeros(2, np.float32))}
-    twice = {**{"module." + name: array for name, array in state.items()}, "conv1.weight": state["conv1.weight"]}
+    twice = {**{"module." + name: array for name, array in state.items()}, "conv1.weight": Tensor(np.ones((2, 3), np.float32))}
     with pytest.raises(ValueError, match=r"weights.pth holds conv1\.weight twice, as module\.conv1\.weight and as conv1\.weight"):
         torch_files.read(save(tmp_path / "weights.pth", twice))
     for holder in ("model", "state_dict"):
         with pytest.raises(ValueError, match=f"weights.pth .*several networks, {holder} and {holder}_ema; save the one that is meant"):
             torch_files.read(save(tmp_path / "weights.pth", {holder: state, f"{holder}_ema": state, "optimizer": {"state": {}}}))
+
+    for one, other in (("student", "teacher"), ("encoder_q", "encoder_k")):
+        both = {f"module.{one}.conv1.weight": state["conv1.weight"], f"module.{other}.conv1.weight": twice["conv1.weight"]}
+        message = rf"weights.pth holds conv1\.weight twice, as module\.{one}\.conv1\.weight and as module\.{other}\.conv1\.weight"
+        with pytest.raises(ValueError, match=message):
+            torch_files.read(save(tmp_path / "weights.pth", both))
+    dino = {
+        "student": {f"module.backbone.{name}": array for name, array in state.items()},
+        "teacher": {**state, "head.bias": state["fc.bias"]},
+    }
+    with pytest.raises(ValueError, match=r"weights.pth .*several networks, teacher and student; save the one that is meant"):
+        torch_files.read(save(tmp_path / "weights.pth", dino))
+    with pytest.raises(ValueError, match=r"several networks, model\.state_dict and the outermost one, best\.state_dict; save"):
+        torch_files.read(
+            save(
+                tmp_path / "weights.pth", {"model": {"state_dict": state}, "best": {"state_dict": dict(state)}, "fc.bias": state["fc.bias"]}
+            )
+        )
+
+
+def test_state_dicts_are_found_among_what_training_needs(tmp_path):
+    """Within one another, next to numbers that are tensors, and to an optimizer's; a dictionary that holds itself ends the search."""
+    state = {"conv1.weight": Tensor(np.zeros((2, 3), np.float32)), "fc.bias": Tensor(np.zeros(2, np.float32))}
+    optimizer = {"state": {0: {"momentum_buffer": Tensor(np.zeros(9, np.float32))}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    content = {"epoch": 3, "best_acc1": Tensor(np.array(0.5, np.float32)), "optimizer": optimizer}
+    content["model"] = {"online_backbone": {f"module.{name}": array for name, array in state.items()}, "step": 3}
+    assert {*torch_files.read(save(tmp_path / "weights.pth", content))} == {*state}
+    assert {*torch_files.read(save(tmp_path / "weights.pth", {"resnet": state, "head": {"layers.0.weight": state["fc.bias"]}}))} == {*state}
+    content["model"]["model"] = content["model"]["self"] = content["model"]
+    assert {*torch_files.read(save(tmp_path / "weights.pth", content))} == {*state}
+    loop = {"epoch": 3}
+    loop["model"] = loop
+    with pytest.raises(ValueError, match="it has no state dict with tensors"):
+        torch_files.read(save(tmp_path / "weights.pth", loop))
+
+
+def test_many_references_to_one_dictionary_take_no_time(tmp_path):
+    """It is looked into once: pairs of references and names would be nine million."""
+    spare = {f"a{i}": Tensor(np.zeros(1, np.float32), STORAGE) for i in range(3_000)}
+    content = {"net": {"conv1.weight": Tensor(np.zeros(20_000, np.float32))}, **{f"b{i}": spare for i in range(3_000)}}
+    assert {*torch_files.read(save(tmp_path / "weights.pth", content))} == {"conv1.weight"}
+
+
+def test_what_a_robust_network_holds_next_to_its_weights_is_left_out_and_said(tmp_path):
+    """The attacker's copy of the same arrays, and the scaling of images; a copy that differs is another network."""
+    weight, said = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3)), []
+    mean, std = (Tensor(np.array(values, np.float32).reshape(3, 1, 1)) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    state = {"module.normalizer.new_mean": mean, "module.normalizer.new_std": std, "module.model.conv1.weight": weight}
+    state |= {"module.attacker.normalize.new_mean": mean, "module.attacker.normalize.new_std": std}
+    state |= {"module.attacker.model.conv1.weight": weight, "module.model.bn1.num_batches_tracked": Tensor(np.array(7))}
+    path = save(tmp_path / "robust.pt", {"model": state, "epoch": 89, "nat_prec1": Tensor(np.array(0.5, np.float32))})
+    assert {*torch_files.read(path, said.append)} == {"conv1.weight", "bn1.num_batches_tracked"}
+    scaled = "by mean [0.485, 0.456, 0.406] and std [0.229, 0.224, 0.225]: this is left out; give data.augment.mean and std these values"
+    assert said == [f"{path} scales images within the model, {scaled}"]
+    state["module.attacker.model.conv1.weight"] = Tensor(np.zeros((2, 3), np.float32))
+    with pytest.raises(
+        ValueError, match=r"holds conv1\.weight twice, as module\.model\.conv1\.weight and as module\.attacker\.model\.conv1"
+    ):
+        torch_files.read(save(path, {"model": state}))
+
+
+SPARE = (
+    "projection_head.0.weight",
+    "prototypes.weight",
+    "queue",
+    "queue_ptr",
+    "encoder_q.fc.2.bias",
+    "head.mlp.0.weight",
+    "layer1.0.bn1.aux_bn.running_mean",
+)
+
+
+@pytest.mark.parametrize("name", SPARE)
+def test_what_only_training_needs_is_left_out_and_said(tmp_path, name):
+    state, said = {name: Tensor(np.zeros(3, np.float32)) for name in ("conv1.weight", "fc.weight", name)}, []
+    path = save(tmp_path / "weights.pth", {f"module.{name}": array for name, array in state.items()})
+    assert {*torch_files.read(path, said.append)} == {"conv1.weight", "fc.weight"}
+    assert said == [f"{path}: left out, as of training alone: {name.removeprefix('encoder_q.')}"]
+
+
+@pytest.mark.parametrize("name", ["fc", "module.fc", "linear", "module.linear", "head", "module.head"])
+def test_heads_are_read_from_a_file_of_their_own(tmp_path, name):
+    arrays = {"weight": RNG.normal(size=(3, 4)).astype(np.float32), "bias": np.zeros(3, np.float32)}
+    content = {"state_dict": {f"{name}.{leaf}": Tensor(array) for leaf, array in arrays.items()}, "epoch": 3}
+    found = torch_files.read_head(save(tmp_path / "head.pth.tar", content))
+    for leaf, array in arrays.items():
+        np.testing.assert_array_equal(found[leaf], array)
+
+
+@pytest.mark.parametrize(
+    "held", [["fc.weight"], ["fc.weight", "fc.bias", "conv1.weight"], ["norm.weight", "norm.bias"], ["weight", "bias"]]
+)
+def test_files_of_more_than_a_head_are_refused(tmp_path, held):
+    path = save(tmp_path / "head.pth", {name: Tensor(np.zeros(3, np.float32)) for name in held})
+    with pytest.raises(
+        ValueError, match=rf"{path} holds .*{held[0]}.*, and a file of a head has weight and bias of one layer, fc, linear or head"
+    ):
+        torch_files.read_head(path)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -323,6 +427,27 @@ def test_names_are_torchvisions():
     expected = {"conv1.weight": (64, 3, 7, 7), "layer1.0.bn2.running_var": (64,), "layer3.1.conv2.weight": (256, 256, 3, 3)}
     expected |= {"layer4.0.downsample.1.weight": (512,), "fc.weight": (1000, 512)}
     assert {name: state[name].shape for name in expected} == expected
+
+
+def test_names_of_simclrv2_are_read():
+    """Of a bottleneck and a stem, as its PyTorch files name them without the first word."""
+    names = {
+        "0.0.weight": "conv1.weight",
+        "0.1.0.bias": "bn1.bias",
+        "fc.bias": "fc.bias",
+        "3.blocks.5.net.4.weight": "layer3.5.conv3.weight",
+    }
+    names |= {"1.blocks.0.projection.shortcut.weight": "layer1.0.downsample.0.weight", "4.blocks.2.net.3.0.weight": "layer4.2.bn2.weight"}
+    names |= {
+        "1.blocks.0.projection.bn.0.running_var": "layer1.0.downsample.1.running_var",
+        "1.blocks.0.net.0.weight": "layer1.0.conv1.weight",
+    }
+    arrays = [np.full((1, 1, 1, 1) if name.startswith("conv") or ".conv" in name else 3, i) for i, name in enumerate(names.values())]
+    ours = (convert.from_simclr(dict(zip(names, arrays, strict=True))), convert.from_torch(dict(zip(names.values(), arrays, strict=True))))
+    jax.tree.map(np.testing.assert_array_equal, *ours)
+    for name in ("0.2.weight", "5.blocks.0.net.0.weight", "1.blocks.0.net.6.weight"):
+        with pytest.raises(ValueError, match=f"weights: '{name}' is no layer of a ResNet of SimCLRv2"):
+            convert.from_simclr({name: np.zeros(3)})
 
 
 @pytest.mark.parametrize(

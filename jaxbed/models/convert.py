@@ -1,4 +1,4 @@
-"""Weights of torchvision's and timm's ResNets (18, 34, 50), to jaxbed's and back. Both name their layers alike.
+"""Weights of torchvision's and timm's ResNets (18, 34, 50), to jaxbed's and back. Both name their layers alike; SimCLRv2's are read only.
 
 conv1 bn1 | layer1..4.<i>.conv1..3 bn1..3 downsample.0 downsample.1 | fc
 stem_conv stem_norm | stage1..4_block<i>: conv1..3 norm1..3 shortcut_conv shortcut_norm | head
@@ -12,6 +12,11 @@ import numpy as np
 PyTree = Any
 LAYERS = {"conv1": "stem_conv", "bn1": "stem_norm", "fc": "head"}
 WITHIN = {"downsample.0": "shortcut_conv", "downsample.1": "shortcut_norm"}
+SIMCLR = {"0.0": "conv1", "0.1.0": "bn1", "fc": "fc"}
+SIMCLR_WITHIN = {
+    **{"net.0": "conv1", "net.1.0": "bn1", "net.2": "conv2", "net.3.0": "bn2", "net.4": "conv3", "net.5.0": "bn3"},
+    **{"projection.shortcut": "downsample.0", "projection.bn.0": "downsample.1"},
+}
 NORM = {"weight": ("params", "scale"), "bias": ("params", "bias"), "running_mean": ("stats", "mean"), "running_var": ("stats", "var")}
 
 
@@ -28,6 +33,22 @@ def from_torch(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
             tree = tree.setdefault(part, {})
         tree[leaf] = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
     return trees["params"], trees["stats"]
+
+
+def from_simclr(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
+    """`from_torch` of SimCLRv2's ResNets (Chen et al., 2020) as they are published for PyTorch, without the "net." before each name.
+
+    Raises ValueError for other names.
+    """
+    renamed = {}
+    for name, array in state.items():
+        layer, _, leaf = name.rpartition(".")
+        block = re.fullmatch(r"([1-4])\.blocks\.(\d+)\.(.+)", layer)
+        ours = SIMCLR_WITHIN.get(block[3]) if block else SIMCLR.get(layer)
+        if ours is None:
+            raise ValueError(f"weights: {name!r} is no layer of a ResNet of SimCLRv2")
+        renamed[f"layer{block[1]}.{block[2]}.{ours}.{leaf}" if block else f"{ours}.{leaf}"] = array
+    return from_torch(renamed)
 
 
 def to_torch(params: PyTree, stats: PyTree) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import math
 import pathlib
 import re
 import zipfile
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -34,34 +35,65 @@ TYPES = {
 }
 SAFE_TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")  # of safetensors
 READ = "read are float64, float32, float16, bfloat16, whole numbers and bools"
-HOLDERS = ("state_dict", "model_state_dict", "model", "net")
-WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod|model|backbone)\.)+")  # DataParallel, torch.compile, Lightning and other programs
+# Where training programs keep a state dict, one within another; the last two are of published ResNets (NoisyMix, SimCLRv2)
+HOLDERS = ("state_dict", "model_state_dict", "model", "net", "teacher", "student", "online_backbone", "resnet")
+LEVELS = 3  # of dictionaries within dictionaries that are looked into
+# How programs prefix names: DataParallel, torch.compile, Lightning, robustness (whose attacker holds the network again), MoCo, DINO
+WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod|model|backbone|net|attacker|encoder_[qk]|teacher|student)\.)+")
 COUNTS = ("n_averaged",)  # of AveragedModel's updates: no array of the network
+SCALING = re.compile(r"(?:normali[sz]er?\.)?(?:new_)?(mean|std)")  # of images, within the model
+# Of training alone: what SwAV, MoCo and DINO have in place of a head, MoCo's queue, BatchNorms for other images (Li et al., 2021)
+SPARE = re.compile(r"(?:projection_head|prototypes|fc\.\d+|head\.mlp|head\.last_layer)\..*|queue(?:_ptr)?|(?:.*\.)?aux_bn\..*")
+HEADS = ("fc", "linear", "head")
 LEGACY = 0x1950A86A20F9469CFC6C  # the number such a file begins with
 SHARED = 4  # times that the tensors may be as large as the file: several may have one storage
 CURE = "save the network's own state_dict again, with torch.save or as safetensors"
 
 
-def read(path: pathlib.Path | str) -> dict[str, np.ndarray]:
+def read(path: pathlib.Path | str, say: Callable[[str], None] = lambda message: None) -> dict[str, np.ndarray]:
     """{name: array} of the state dict in a file; entries that are no tensors are left out.
 
-    A state dict may lie under one of HOLDERS, and names may begin with WRAPPERS or all with the same other words, as training programs
-    save it. Raises ValueError, which names the file and the cure, for anything else, also for several networks.
+    A state dict may lie under HOLDERS, and names may begin with WRAPPERS or all with the same other words, as training programs save it.
+    Left out is also what training alone needs, and the scaling of images, which `say` reports. Raises ValueError, which names the file and
+    the cure, for anything else, also for several networks; an array that is there twice with the same values is one.
     """
-    return _unwrapped(path, _read(pathlib.Path(path)))
+    state = _unwrapped(path, say)
+    words = zip(*(name.split(".")[:-1] for name in state), strict=False)
+    shared = len(list(itertools.takewhile(lambda each: len(set(each)) == 1, words))) if len(state) > 1 else 0
+    return {name.split(".", shared)[-1]: array for name, array in state.items()}
 
 
-def _unwrapped(path: pathlib.Path | str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def read_head(path: pathlib.Path | str, say: Callable[[str], None] = lambda message: None) -> dict[str, np.ndarray]:
+    """{"weight", "bias"} of a linear layer that a file holds alone, under one of HEADS. Raises ValueError as `read` does, or for more."""
+    state = _unwrapped(path, say)
+    for head in HEADS:
+        if {*state} == {f"{head}.weight", f"{head}.bias"}:
+            return {name.removeprefix(f"{head}."): array for name, array in state.items()}
+    allowed = f"weight and bias of one layer, {', '.join(HEADS[:-1])} or {HEADS[-1]}"
+    raise ValueError(f"{path} holds {names.listed(state)}, and a file of a head has {allowed}: name a file of a whole network alone")
+
+
+def _unwrapped(path: pathlib.Path | str, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+    """The arrays of the network itself, without WRAPPERS."""
+    state = _read(pathlib.Path(path))
     sources: dict[str, str] = {}
     for name in state:
         bare = WRAPPERS.sub("", name)
-        if bare in sources:
-            raise ValueError(f"{path} holds {bare} twice, as {sources[bare]} and as {name}: save the one network that is meant")
-        if bare not in COUNTS:
+        if bare not in sources:
             sources[bare] = name
-    words = zip(*(bare.split(".")[:-1] for bare in sources), strict=False)
-    shared = len(list(itertools.takewhile(lambda each: len(set(each)) == 1, words))) if len(sources) > 1 else 0
-    return {bare.split(".", shared)[-1]: state[name] for bare, name in sources.items()}
+        elif not np.array_equal(state[sources[bare]], state[name]):
+            raise ValueError(f"{path} holds {bare} twice, as {sources[bare]} and as {name}: save the one network that is meant")
+    scaling: dict[str, list[float]] = {}
+    for bare in sources:
+        if match := SCALING.fullmatch(bare):
+            scaling.setdefault(match[1], [round(float(x), 6) for x in state[sources[bare]].flat[:4]])
+    if scaling:
+        values = " and ".join(f"{name} {given}" for name, given in sorted(scaling.items()))
+        say(f"{path} scales images within the model, by {values}: this is left out; give data.augment.mean and std these values")
+    if spare := [bare for bare in sources if SPARE.fullmatch(bare)]:
+        say(f"{path}: left out, as of training alone: {names.listed(spare)}")
+    left = {*COUNTS, *spare, *filter(SCALING.fullmatch, sources)}
+    return {bare: state[name] for bare, name in sources.items() if bare not in left}
 
 
 def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -69,19 +101,44 @@ def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
         if path.suffix == ".safetensors":
             return _safetensors(path)
         content = _zip(path) if zipfile.is_zipfile(path) else _legacy(path)
-        for name in HOLDERS:
-            if isinstance(content, dict) and isinstance(content.get(name), dict):
-                whole, content = content, content[name]
-                if others := [key for key, other in whole.items() if key != name and isinstance(other, dict) and {*other} & {*content}]:
-                    raise files.Fault(f"it holds several networks, {name} and {', '.join(map(str, others))}; save the one that is meant")
-        return _arrays(content, path.stat().st_size)
+        return _arrays(_state_dict(content), path.stat().st_size)
 
 
-def _arrays(content: Any, size: int) -> dict[str, np.ndarray]:
-    """The tensors of a state dict, read from a file of `size` bytes."""
-    views = {name: value for name, value in content.items() if isinstance(value, _View)} if isinstance(content, dict) else {}
-    if not views:
+def _state_dict(content: Any) -> dict:
+    """The largest dictionary of tensors under HOLDERS. Raises Fault where another one, anywhere, has some of the same names."""
+    found = list(_with_tensors(content))
+    fit = [(path, state) for path, state in found if {*path} <= {*HOLDERS}]
+    if not fit:
         raise files.Fault("it has no state dict with tensors")
+    bare = {key: _bare(state) for key, state in {id(state): state for _, state in found}.items()}  # once for many references
+    chosen, state = max(fit, key=lambda each: len(bare[id(each[1])]))
+    alike = {key for key, names_there in bare.items() if names_there & bare[id(state)]}
+    if others := [path for path, other in found if path != chosen and id(other) in alike]:
+        first, *more = (".".join(map(str, path)) or "the outermost one" for path in (chosen, *others))
+        raise files.Fault(f"it holds several networks, {names.cut(first)} and {names.listed(more)}; save the one that is meant")
+    return state
+
+
+def _with_tensors(content: Any) -> Iterator[tuple[tuple, dict]]:
+    """(keys that lead there, dictionary) of all that hold tensors. A dictionary may hold itself, and is looked into once."""
+    entered: dict[int, bool] = {}
+    waiting: list[tuple[tuple, Any]] = [((), content)]
+    for path, value in waiting:
+        if isinstance(value, dict):
+            if id(value) not in entered:
+                entered[id(value)] = any(isinstance(inner, _View) for inner in value.values())
+                waiting += [((*path, key), inner) for key, inner in value.items() if len(path) < LEVELS]
+            if entered[id(value)]:
+                yield path, value
+
+
+def _bare(state: dict) -> set[str]:
+    return {WRAPPERS.sub("", str(name)) for name, value in state.items() if isinstance(value, _View)}
+
+
+def _arrays(content: dict, size: int) -> dict[str, np.ndarray]:
+    """The tensors of a state dict, read from a file of `size` bytes."""
+    views = {name: value for name, value in content.items() if isinstance(value, _View)}
     if strange := [name for name in views if not isinstance(name, str)]:
         raise files.Fault(f"the name of a tensor is {strange[0]!r}, and no text")
     for name, (storage, offset, sizes, strides) in views.items():

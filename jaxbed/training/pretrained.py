@@ -9,7 +9,7 @@ import numpy as np
 from flax import traverse_util
 
 from jaxbed import config, parallel
-from jaxbed.models import convert, convnext, efficientnet, torch_files
+from jaxbed.models import convert, convnext, efficientnet, torch_files, vit
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run
 
@@ -23,12 +23,16 @@ class Family(NamedTuple):
     mark: str
     from_torch: Callable[[dict[str, np.ndarray]], tuple[PyTree, PyTree]]
     config: str
+    head: str  # the file's name of the last layer
 
 
-RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()")
+RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()", "fc")
 FAMILIES = (
-    Family("_conv_stem.weight", efficientnet.from_torch, "efficientnet.Config()"),
-    Family("stem.0.weight", convnext.from_torch, "convnext.Config()"),
+    Family("_conv_stem.weight", efficientnet.from_torch, "efficientnet.Config()", "_fc"),
+    Family("stem.0.weight", convnext.from_torch, "convnext.Config()", "head.fc"),
+    Family("cls_token", vit.from_torch, "vit.Config()", "head"),
+    Family("class_token", vit.from_torch, "vit.Config()", "heads.head"),
+    Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc"),
     RESNETS,
 )
 
@@ -37,13 +41,13 @@ def load(source: str, program: Program, run: Run, say: Callable[[str], None], me
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
-    weights of a torchvision or timm ResNet, a timm ConvNeXt or an EfficientNet-Lite0, for all seeds. Networks that are not there are newly
-    initialised.
+    weights of a torchvision or timm ResNet or ViT, a timm ConvNeXt or an EfficientNet-Lite0, for all seeds. Networks that are not there are
+    newly initialised. BACKBONE+HEAD are two such files, the second with the last layer alone.
     members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
     if config.is_weights(source):
-        return _from_file(pathlib.Path(source), program, run, say)
+        return _from_file(source, program, run, say)
     folder, colon, number = source.rpartition(":")
     workdir = pathlib.Path(folder if colon and number.isdigit() else source)
     origin = config.read(workdir / "config.json")  # of classes that need not be imported
@@ -77,16 +81,34 @@ def _range(numbers: list[int]) -> str:
     return f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
 
 
-def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[str], None]) -> Run:
-    if not path.is_file():
-        raise FileNotFoundError(f"init_from = {path}: there is no such file")
-    state = torch_files.read(path)
+def _files(source: str) -> list[pathlib.Path]:
+    """[file], or [backbone, head] where `source` names two, joined by "+"; names of files may have one too."""
+    if pathlib.Path(source).is_file():
+        return [pathlib.Path(source)]
+    words = source.split("+")
+    pairs = [[pathlib.Path("+".join(part)) for part in (words[:i], words[i:])] for i in range(1, len(words))]
+    pairs = [pair for pair in pairs if all(config.is_weights(path.name) for path in pair)]
+    for pair in pairs:
+        if all(path.is_file() for path in pair):
+            return pair
+    missing = " and no file ".join(str(path) for path in pairs[0] if not path.is_file()) if pairs else ""
+    raise FileNotFoundError(f"init_from = {source}: there is no {f'file {missing}' if missing else 'such file'}")
+
+
+def _from_file(source: str, program: Program, run: Run, say: Callable[[str], None]) -> Run:
+    file, *heads = _files(source)
+    state = torch_files.read(file, say)
     family = next((family for family in FAMILIES if family.mark in state), RESNETS)
+    for head in heads:
+        layer = torch_files.read_head(head, say)
+        if (own := f"{family.head}.weight") in state:
+            raise ValueError(f"init_from = {source}: there are two heads, {own} of {file} and that of {head}: name the first file alone")
+        state |= {f"{family.head}.{leaf}": array for leaf, array in layer.items()}
     try:
         params, stats = family.from_torch(state)
     except ValueError as error:
-        names = "named as torchvision and timm name ResNets, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
-        raise ValueError(f"init_from = {path}: {error}. Save the network's own state_dict, {names}") from None
+        names = "named as torchvision and timm name ResNets and ViTs, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
+        raise ValueError(f"init_from = {source}: {error}. Save the network's own state_dict, {names}") from None
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
@@ -102,14 +124,16 @@ def _from_file(path: pathlib.Path, program: Program, run: Run, say: Callable[[st
                 fresh.add("/".join(path_of_leaf))
             else:
                 has = "lacks it" if given_leaf is None else f"has {list(given_leaf.shape)}"
-                raise ValueError(f"init_from = {path}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
+                raise ValueError(f"init_from = {source}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
             filled[path_of_leaf] = leaf
         if unknown := {"/".join(name) for name in set(flat) - used if name[0].startswith(BODY)}:
-            raise ValueError(f"init_from = {path}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: another net?")
+            raise ValueError(f"init_from = {source}: no network here has {kind} {', '.join(sorted(unknown)[:3])}: another net?")
         return traverse_util.unflatten_dict(filled)
 
     filled = run.state.replace(params=fill("parameters", run.state.params, params), stats=fill("statistics", run.state.stats, stats))
     if len(fresh) == len(jax.tree.leaves((filled.params, filled.stats))):
-        raise ValueError(f"init_from = {path}: nothing of it fits the networks of this run: in the config file, give it a {family.config}")
-    say(f"starting from {path}" + (f"; newly initialised: {', '.join(sorted(fresh))}" if fresh else ""))
+        raise ValueError(
+            f"init_from = {source}: nothing of it fits the networks of this run: in the config file, give it a {family.config}"
+        )
+    say(f"starting from {source}" + (f"; newly initialised: {', '.join(sorted(fresh))}" if fresh else ""))
     return run.replace(state=filled)
