@@ -148,7 +148,7 @@ def test_every_file_runs_on_every_data_set(stem, dataset, monkeypatch, open_once
     source = open_once(cfg)
     # its seeds one after another, to be traced faster; test_methods maps each method over seeds
     cfg = dataclasses.replace(cfg, batch_size=BATCH, seeds=1, mesh=config.Mesh(seed=1, data=1, within="map"))
-    # a small part of the network, to be traced faster: a block and its shortcut are the same on all data sets, and test_models counts blocks
+    # one block of the network or none, to be traced faster: blocks are the same on all data sets, and test_models counts them
     blocks = (0, 1, 0, 0) if dataset == "shapes" else (0, 0, 0, 0)
     monkeypatch.setattr(resnet, "BLOCKS", dict.fromkeys(resnet.BLOCKS, blocks))
     if stem == "debiased":  # whose style network is a file
