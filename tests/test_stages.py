@@ -30,7 +30,7 @@ SMALL = dataclasses.replace(tiny.DATA, train_images=48, test_images=16, texture_
 
 
 def tiny_run(method, **changes) -> config.Train:
-    settings = {"name": "X", "net": LINEAR, "data": SMALL, "epochs": 2, "eval": config.Eval(20), "save": RARELY, **changes}
+    settings = {"name": "X", "net": LINEAR, "data": SMALL, "epochs": 2, "eval": config.Eval(20, while_training=False), "save": RARELY, **changes}
     return dataclasses.replace(tiny.mlp_config("erm", **settings), method=method)
 
 
@@ -199,7 +199,7 @@ class Streamed(shapes.Config):
 def test_answers_are_the_same_from_streams_and_on_any_mesh(ensemble, tmp_path, monkeypatch, data, mesh):
     monkeypatch.setattr(evaluate.pools, "STEPS", 2)  # of a stream, several blocks, the last not full
     cfg, workdir = ensemble
-    assert first(dataclasses.replace(cfg, data=data, mesh=mesh, eval=config.Eval(10)), tmp_path) == 0
+    assert first(dataclasses.replace(cfg, data=data, mesh=mesh, eval=config.Eval(10, while_training=False)), tmp_path) == 0
     found = [np.load(folder / "stages" / "biased_networks" / "outputs.npz")["probability"] for folder in (workdir, tmp_path)]
     np.testing.assert_allclose(*found, rtol=1e-3)
 
