@@ -163,7 +163,7 @@ def test_a_run_goes_on_in_any_number_of_processes(config, tmp_path, alone):
 
 def test_a_batch_is_shared_and_each_process_reads_its_part(config, tmp_path, alone):
     """Also of streamed images; sums over processes are those within one, to rounding."""
-    words = ("--config.epochs=1", "--config.mesh.seed=1", "--config.mesh.data=2")
+    words = ("--config.epochs=1", "--config.mesh.seed=1", "--config.mesh.data=2", "--config.eval.while_training=False")
     assert results(begin(config, tmp_path, 2, *words, f"--config={config}:streamed")) == [(0, "")] * 2
     assert_same(tmp_path / "run", alone("", *words), rtol=1e-4, atol=1e-5)
 

@@ -38,7 +38,7 @@ def config(method: str, **changes):
     if method in ("erm", "lff"):
         return tiny.mlp_config(method, **{"net": LINEAR, **changes})
     assert method == "sagnet"
-    cfg = tiny.train_config(method, **{"net": simple_conv.Config(3, (4, 4)), "save": RARELY, **changes})
+    cfg = tiny.train_config(method, **{"net": simple_conv.Config(1, (4, 4), stride=2), "save": RARELY, **changes})
     return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style_stage=1))
 
 
@@ -494,7 +494,7 @@ def get_config():
 def test_a_killed_process_goes_on_where_its_last_checkpoint_was(tmp_path, monkeypatch):
     cfg = config("lff", name="LfF", epochs=3)
     (tmp_path / "config.py").write_text(CONFIG)
-    words = ("--config=config.py", "--config.save.resume_every_minutes=0")
+    words = ("--config=config.py", "--config.save.resume_every_minutes=0", "--config.eval.sets=('val', 'edge')")
     # while the checkpoints of the second epoch are being written and those of the first are there
     environment = {"KILL_AFTER_STEPS": str(2 * STEPS + 1), "KILL_ONCE_THERE_IS": f"killed/checkpoints/resume/{STEPS}.json"}
     killed = command(tmp_path, *TRAIN, *words, "--workdir=killed", XLA_FLAGS=os.environ["XLA_FLAGS"], **environment)
@@ -518,7 +518,7 @@ def test_a_killed_process_goes_on_where_its_last_checkpoint_was(tmp_path, monkey
         ]
         assert_same_bits(*loaded)
     assert epoch_lines(one) == epoch_lines(other) and list(epoch_lines(one)) == [1, 2, 3]
-    assert len(responses(one)) == 3 * len(source().sets)
+    assert len(responses(one)) == 3 * 2
     assert_same_bits(responses(one), responses(other))
 
 
