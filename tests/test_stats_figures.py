@@ -5,7 +5,6 @@ import json
 import re
 from types import SimpleNamespace
 
-import analyses
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,12 +14,6 @@ from jaxbed.stats.comparisons import cliques, ranks
 from jaxbed.stats.figures import drawing, style
 
 LETTERS = "abcdefghij"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_draws():
-    with analyses.of_few_draws():
-        yield
 
 
 def random_p(n: int, seed: int) -> tuple[pd.Series, pd.DataFrame]:

@@ -7,7 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-import analyses
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,12 +24,6 @@ from jaxbed.stats.reading import records
 from jaxbed.training import members
 
 FACTS = {"name": "colored_mnist", "cue": "colour", "conflicting_percent": 1.0, "data_seed": 0}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_draws():
-    with analyses.of_few_draws():
-        yield
 
 
 def write(
