@@ -21,6 +21,8 @@ fi
 wanted="$(cksum pyproject.toml) ${EXTRAS:-}"
 if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
   echo "installing jaxbed in .venv (about 1.2 GB, a minute or two)"
-  .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".${EXTRAS:+[$EXTRAS]}"
+  pip=(.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check)
+  "${pip[@]}" --upgrade pip 2>/dev/null || true  # Python 3.11's takes twice as long to choose versions; where no other is to be had, it will do
+  PYTHONWARNINGS=ignore "${pip[@]}" --editable ".${EXTRAS:+[$EXTRAS]}"  # setuptools would warn of every editable installation
   echo "$wanted" > .venv/installed
 fi

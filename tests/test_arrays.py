@@ -12,6 +12,7 @@ import pytest
 import tiny
 
 from jaxbed import parallel
+from jaxbed.models import mlp
 from jaxbed.optim import Optim
 from jaxbed.training import log, members, program, train
 
@@ -36,7 +37,7 @@ def run_steps(cfg, steps=None):
 def config(method, seed, data, **changes):
     changes = {"seeds": SEEDS, "mesh": parallel.Mesh(seed=seed, data=data), **changes}
     if method in ("lff", "groupdro"):
-        return tiny.mlp_config(method, optim=SMOOTH, **changes)
+        return tiny.mlp_config(method, net=mlp.Config(()), optim=SMOOTH, **changes)
     cfg = tiny.train_config(method, net=tiny.RESNET_4, **changes)
     if "sagnet" in method:  # the block is then in its heads
         cfg = dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style_stage=2))

@@ -21,13 +21,14 @@ from commands import JAXBED, ROOT, TRAIN, assert_refused, command, in_process, o
 
 from jaxbed import cli, command_line, config, main, parallel
 from jaxbed.evaluation import evaluate, metrics
+from jaxbed.models import resnet
 from jaxbed.training import lock, log, members, train
 from jaxbed.tuning import launch
 
 SETS = ("val", "in_distribution", "silhouette", "edge", "sketch", "stylised", "cue_conflict")
 ERM = ("--config=configs/erm.py", "--config.net.width=4", "--config.data.train_images=64", "--config.data.val_images=16")
 ERM += ("--config.data.test_images=16", "--config.epochs=1", "--config.seeds=2", "--config.batch_size=16")
-ERM += ("--config.mesh.seed=1", "--config.mesh.data=1")
+ERM += ("--config.mesh.seed=1", "--config.mesh.data=1", "--config.net.depth=10", "--config.eval.sets=('val', 'edge')")
 # The console script does not have the current folder on its path, which -m has
 SCRIPT = ("-P", "-c", "import sys; sys.argv[0] = 'jaxbed'; from jaxbed.cli import main; sys.exit(main())")
 
@@ -184,7 +185,8 @@ def test_the_printed_table_is_that_of_the_stored_answers(trained):
     np.testing.assert_allclose(means, [100 * chosen[name] for name in SETS[1:]], atol=0.051)
 
 
-def test_the_shipped_config_runs_from_the_repository(tmp_path):
+def test_the_shipped_config_runs_from_the_repository(tmp_path, monkeypatch):
+    monkeypatch.setitem(resnet.BLOCKS, 10, (0, 0, 0, 0))  # less to compile
     done = in_process(ROOT, main.main, *ERM, f"--workdir={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
     assert "algorithm" in done.stdout and "ERM" in done.stdout and "Traceback" not in done.stderr
@@ -211,13 +213,21 @@ def test_jaxbed_train_is_the_same_command(trained, corrected):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_and_the_same_command_goes_on(home, tmp_path, monkeypatch, number):
+    """SIGTERM stops a process; Ctrl-C, which the same code hears, a training in this one."""
     words = ("--config=stopped.py", f"--workdir={tmp_path / 'run'}", "--config.eval.sets=('val', 'edge')")
-    flags = os.environ["XLA_FLAGS"]
-    stopped = command(home, *TRAIN, *words, SIGNAL=str(int(number)), SIGNAL_AT_STEP="6", XLA_FLAGS=flags)
+    if number == signal.SIGTERM:
+        flags = os.environ["XLA_FLAGS"]
+        stopped = command(home, *TRAIN, *words, SIGNAL=str(int(number)), SIGNAL_AT_STEP="6", XLA_FLAGS=flags)
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(train, "feeds_from", train.feeds_from)  # stopped.py replaces it
+            patch.setenv("SIGNAL", str(int(number)))
+            patch.setenv("SIGNAL_AT_STEP", "6")
+            stopped = in_process(home, main.main, *words)
     assert stopped.returncode == 128 + number, stopped.stderr
     assert f"stopped by signal {number}; run the same command again to resume" in stopped.stdout and "Traceback" not in stopped.stderr
     monkeypatch.setenv("SIGNAL_AT_STEP", "-1")
-    monkeypatch.setattr(train, "feeds_from", train.feeds_from)  # stopped.py replaces it
+    monkeypatch.setattr(train, "feeds_from", train.feeds_from)
     done = in_process(home, main.main, *words)
     assert done.returncode == 0 and "resuming after step" in done.stdout, done.stderr
     assert sorted(int(path.stem) for path in (tmp_path / "run" / "responses" / "edge").glob("*.npz")) == [1, 2]
@@ -478,7 +488,7 @@ def test_eval_gives_deleted_answers_again_to_the_last_bit(home, workdir):
     shutil.rmtree(workdir / "responses" / "edge")
     (workdir / "responses" / "val" / "1.npz").unlink()
     (workdir / "responses" / "sets.json").unlink()
-    done = command(home, *SCRIPT, *EVAL, workdir, **with_own(home), XLA_FLAGS=os.environ["XLA_FLAGS"])
+    done = evaluated(home, workdir)
     assert done.returncode == 0, done.stderr
     assert bytes_below(workdir / "responses") == before
 
@@ -590,7 +600,7 @@ def test_two_evaluations_at_once_do_not_disturb_each_other(home, workdir, monkey
 
     def meet(file, **arrays):
         if first.acquire(blocking=False):
-            met.append(command(home, *JAXBED, *EVAL, workdir, **with_own(home), XLA_FLAGS=os.environ["XLA_FLAGS"]))
+            met.append(command(home, *SCRIPT, *EVAL, workdir, **with_own(home), XLA_FLAGS=os.environ["XLA_FLAGS"]))
         real(file, **arrays)
 
     monkeypatch.setattr(evaluate.np, "savez_compressed", meet)

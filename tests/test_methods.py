@@ -18,8 +18,10 @@ STEPS = 20
 # are trained on an MLP, which compiles in a fraction of the time
 ON_ANY_NET = ("lff", "disent", "end", "lnl", "hex", "rebias", "mixup", "cutmix", "reweight", "resample", "groupdro", "lisa")
 ON_ANY_NET += ("biasensemble", "biasensemble_disent", "jtt", "dfr", "softcon")
-# on two convolutions, for the same reason; all others need what a ResNet offers, and have one of a single block, with a shortcut
+# on two convolutions, for the same reason
 ON_MAPS = ("erm", "sagnet", "sagnet_biasbed", "rsc", "debiased")
+# on a ResNet without blocks, between whose parts they act; all others have a ResNet of one block, with a shortcut
+BETWEEN_PARTS = ("infodrop", "mixstyle", "efdmix")
 
 
 def small(method: str) -> config.Train:
@@ -33,7 +35,7 @@ def small(method: str) -> config.Train:
         return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **of_method))
     if method in ON_ANY_NET:
         return tiny.mlp_config(method, epochs=STEPS, optim=tiny.Optim(rule="adam", lr=rates.get(method, 0.01)))
-    net = dataclasses.replace(tiny.RESNET_4, width=16)
+    net = dataclasses.replace(tiny.RESNET_2, width=64) if method in BETWEEN_PARTS else dataclasses.replace(tiny.RESNET_4, width=16)
     return tiny.train_config(method, epochs=STEPS, net=net, optim=tiny.Optim(rule="adam", lr=0.05))
 
 

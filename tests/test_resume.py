@@ -38,7 +38,7 @@ def config(method: str, **changes):
     if method in ("erm", "lff"):
         return tiny.mlp_config(method, **{"net": LINEAR, **changes})
     assert method == "sagnet"
-    cfg = tiny.train_config(method, **{"net": simple_conv.Config(3, (4, 4)), "save": RARELY, **changes})
+    cfg = tiny.train_config(method, **{"net": simple_conv.Config(1, (4, 4), stride=2), "save": RARELY, **changes})
     return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, style_stage=1))
 
 

@@ -25,12 +25,13 @@ from jaxbed.training.log import Log
 # Of an image's 16 classes, networks of one epoch give its own a probability around 1/16, so that some images pass and some do not
 ENSEMBLE = biasensemble.Config(networks=3, agreement=2, epochs_before=1, confidence=0.065)
 RARELY = config.Save(resume_every_minutes=60)  # where stopped and at the end
+UNWATCHED = config.Eval(20, while_training=False)
 LINEAR, HIDDEN = mlp.Config(()), mlp.Config((8,))
 SMALL = dataclasses.replace(tiny.DATA, train_images=48, test_images=16, texture_correlation=0.6)
 
 
 def tiny_run(method, **changes) -> config.Train:
-    settings = {"name": "X", "net": LINEAR, "data": SMALL, "epochs": 2, "eval": config.Eval(20), "save": RARELY, **changes}
+    settings = {"name": "X", "net": LINEAR, "data": SMALL, "epochs": 2, "eval": UNWATCHED, "save": RARELY, **changes}
     return dataclasses.replace(tiny.mlp_config("erm", **settings), method=method)
 
 
@@ -199,7 +200,7 @@ class Streamed(shapes.Config):
 def test_answers_are_the_same_from_streams_and_on_any_mesh(ensemble, tmp_path, monkeypatch, data, mesh):
     monkeypatch.setattr(evaluate.pools, "STEPS", 2)  # of a stream, several blocks, the last not full
     cfg, workdir = ensemble
-    assert first(dataclasses.replace(cfg, data=data, mesh=mesh, eval=config.Eval(10)), tmp_path) == 0
+    assert first(dataclasses.replace(cfg, data=data, mesh=mesh, eval=dataclasses.replace(UNWATCHED, batch_size=10)), tmp_path) == 0
     found = [np.load(folder / "stages" / "biased_networks" / "outputs.npz")["probability"] for folder in (workdir, tmp_path)]
     np.testing.assert_allclose(*found, rtol=1e-3)
 

@@ -238,6 +238,8 @@ def test_detectable_differences():
     assert (stats.ttest_ind(x, y, axis=1).pvalue < 0.01).mean() == pytest.approx(0.9, abs=0.01)
     with pytest.raises(ValueError, match="runs 1: the std of runs is unknown"):
         power.detectable(1)
+    one_by_one = [power.detectable(count) for count in range(2, power.LARGEST_RUNS + 1)]
+    np.testing.assert_allclose(power._detectable_up_to(power.LARGEST_RUNS, 0.8, 0.05), one_by_one, rtol=1e-11)
 
 
 def test_smallest_differences_of_biasbed(runs):

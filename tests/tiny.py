@@ -73,6 +73,8 @@ resnet.BLOCKS[6] = (1, 0, 1, 0)  # stem, two blocks and a head: for tests of wha
 RESNET_6 = resnet.Config(depth=6, width=4, stem="half")
 resnet.BLOCKS[4] = (0, 1, 0, 0)  # one block, with a shortcut: each kind of layer once
 RESNET_4 = resnet.Config(depth=4, width=4, stem="half")
+resnet.BLOCKS[2] = (0, 0, 0, 0)  # stem and head: for methods that act between parts, whatever is in these
+RESNET_2 = resnet.Config(depth=2, width=4, stem="half")
 DATA = shapes.Config(train_images=64, val_images=16, test_images=16)
 
 

@@ -213,8 +213,7 @@ FILES: dict[str, tuple[str, Callable]] = {
     "configuration of another class of ours": (CONFIGURATIONS, _class("jaxbed.optim:Optim")),
     "configuration with huge numbers": (CONFIGURATIONS, _configuration(lambda tree: tree.update(seeds=10**30, epochs=10**400))),
     "configuration that is deep": (CONFIGURATIONS, _configuration("[" * 100_000 + "]" * 100_000)),
-    "configuration beside numpy.py": (CONFIGURATIONS, _configuration(lambda tree: None, numpy="")),
-    "configuration beside jax.py": (CONFIGURATIONS, _configuration(lambda tree: None, jax="")),
+    "configuration beside numpy.py and jax.py": (CONFIGURATIONS, _configuration(lambda tree: None, numpy="", jax="")),
     "answers with a pickle": (ANSWERS, _answers(_with_pickle)),
     "answers that are a pickle": (ANSWERS, _answers(weights.inherited)),
     "answers with objects": (

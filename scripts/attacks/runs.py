@@ -20,11 +20,12 @@ from jaxbed.models import mlp
 from jaxbed.optim import Optim
 
 METHODS = {"erm": erm.Config(), "jtt": jtt.Config(upweight=3.0, epochs_before=2)}
+SETS = ("val", "in_distribution", "edge", "cue_conflict")  # one of each kind
 
 
 def get_config(method: str = "erm") -> config.Train:
     data = shapes.Config(train_images=64, val_images=16, test_images=16)
-    fixed = {"mesh": parallel.Mesh(1, 1), "eval": config.Eval(48), "save": config.Save(0)}
+    fixed = {"mesh": parallel.Mesh(1, 1), "eval": config.Eval(48, SETS), "save": config.Save(0)}
     return config.Train(method, METHODS[method], mlp.Config((8,)), data, Optim(rule="adam", lr=1e-2), 3, 16, 2, **fixed)
 """
 TEMPORARY = re.compile(r"\.(partial|tmp|lock)$|orbax-checkpoint-tmp")

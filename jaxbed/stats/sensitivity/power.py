@@ -129,6 +129,22 @@ def detectable(runs: int, power: float = 0.8, alpha: float = 0.05) -> float:
     return float(shift) * math.sqrt(2 / runs)
 
 
+@lru_cache(maxsize=100)
+def _detectable_up_to(largest: int, power: float, alpha: float) -> np.ndarray:
+    """`detectable` for 2, 3, ..., `largest` runs, all found at once."""
+    from scipy.optimize import elementwise
+
+    runs = np.arange(2, largest + 1)
+    degrees = 2.0 * runs - 2
+    critical = scipy.stats.t.isf(alpha / 2, degrees)
+    root = elementwise.find_root(
+        lambda shift, critical, degrees: scipy.stats.nct.sf(critical, degrees, shift) - power,
+        (np.zeros(len(runs)), 3 * critical + 5),
+        args=(critical, degrees),
+    )
+    return root.x * np.sqrt(2 / runs)
+
+
 def per_dataset(selected: pd.DataFrame, runs: Sequence[int] = (3, 5, 10, 20), power: float = 0.8, alpha: float = 0.05) -> pd.DataFrame:
     """dataset, run_std, and detectable_R for every R in `runs`: the smallest difference detected with `power`, in the unit of the scores.
 
@@ -147,7 +163,7 @@ def runs_needed(selected: pd.DataFrame, power: float = 0.8, alpha: float = 0.05)
     """
     means = selected.groupby(["algorithm", "dataset"], sort=False)["value"].mean().round(ranks.DECIMALS).unstack("dataset")
     spread = per_dataset(selected, ()).set_index("dataset")["run_std"][means.columns].to_numpy()
-    finest = np.array([detectable(runs, power, alpha) for runs in range(2, LARGEST_RUNS + 1)])
+    finest = _detectable_up_to(LARGEST_RUNS, power, alpha)
     frames = []
     for i, j in combinations(means.index, 2):
         difference = (means.loc[i] - means.loc[j]).to_numpy()
