@@ -267,3 +267,15 @@ def flat(params):
     leaves = sorted(jax.tree_util.tree_leaves_with_path(params), key=lambda item: order(item[0]))
     arrays = [np.asarray(leaf)[0] for _, leaf in leaves]
     return [(a.transpose(3, 2, 0, 1) if a.ndim == 4 else a.T).copy() for a in arrays]
+
+
+@pytest.mark.slow  # compiles every corruption
+def test_measures_and_attacks_are_timed(tmp_path, bare):
+    check(run(tmp_path, "measure", "--parts", "bands,seeds"), "measure", 2)
+    check(run(tmp_path, "attack"), "attack", 1)
+
+
+def test_parts_that_do_not_exist_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["attack", "--parts", "bands"])
+    assert "--parts bands: attack has steps, torchattacks, foolbox" in capsys.readouterr().err

@@ -9,12 +9,12 @@ from peers import measuring, process
 from peers.timing import Arm, Rules, pair
 
 Row = Callable[[argparse.Namespace, Rules], list[dict]]
-PACKAGES = {"imagecorruptions": "imagenet_c", "numpy_cbar": "imagenet_cbar"}  # of corruptions on the processor: what they make
+PACKAGES = {"imagecorruptions": "imagenet_c", "peers.numpy_cbar": "imagenet_cbar"}  # of corruptions on the processor: what they make
 
 
 def measure(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
     """Images per second, of all seeds together. Parts that need a package in the Python of --peer-python run where they are named."""
-    return _parts(arguments, rules, MEASURE, ("networks", "seeds"))
+    return _parts(arguments, rules, MEASURE, ("corruptions", "bands", "seeds"))
 
 
 def attack(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
@@ -26,16 +26,14 @@ def _parts(arguments: argparse.Namespace, rules: Rules, known: dict[str, Row], u
     return [row for name in arguments.parts or usual for row in known[name](arguments, rules)]
 
 
-def networks(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
+def against_unchanged(name: str, measures: tuple[str, ...], arguments: argparse.Namespace, rules: Rules) -> list[dict]:
     """What it costs to change images: the same network on as many unchanged ones."""
-    results, case = [], measuring.case("resnet50_224", arguments.small)
+    case = measuring.case("resnet50_224", arguments.small)
     made, shown, _ = measuring.networks(case, 1)
-    for name, measures in (("corruptions", measuring.BENCHMARKS), ("spectral and bands", measuring.BANDS)):
-        applied = measuring.changes(measures, case.side_px, arguments.small)
-        base = Arm(*measuring.answering(f"{len(applied)} conditions", [made], shown, applied))
-        other = Arm(*measuring.answering("unchanged", [made], shown, measuring.unchanged(len(applied))))
-        results.append(pair(f"ResNet-{case.net.depth}, {name}", [base, other], rules, _nothing))
-    return results
+    applied = measuring.changes(measures, case.side_px, arguments.small)
+    base = Arm(*measuring.answering(f"{len(applied)} conditions", [made], shown, applied))
+    other = Arm(*measuring.answering("unchanged", [made], shown, measuring.unchanged(len(applied))))
+    return [pair(f"ResNet-{case.net.depth}, {name}", [base, other], rules, _nothing)]
 
 
 def seeds(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
@@ -51,18 +49,17 @@ def seeds(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
 def corruptions(package: str, arguments: argparse.Namespace, rules: Rules) -> list[dict]:
     """Each corruption of a benchmark on one device, against a package in many processes; and the geometric mean of all."""
     side_px, count, results = (32, 4, []) if arguments.small else (224, 256, [])
-    for condition in measuring.changes([PACKAGES[package]], side_px, False, (measuring.SEVERITY,)):
-        settings = {"package": package, "corruption": condition.name.rpartition("_")[0], "severity": measuring.SEVERITY}
-        settings |= {"processes": measuring.PROCESSES, "side_px": side_px}
-        with process.Other(arguments.peer_python, "peers.pool", settings, measuring.PROCESSES, package) as pool:
-            ours = Arm(*measuring.changing(condition, count, side_px))
-            results.append(pair(condition.name, [Arm(*pool.arm()), ours], rules, _nothing))
+    settings = {"package": package, "severity": measuring.SEVERITY, "processes": measuring.PROCESSES, "side_px": side_px}
+    with process.Other(arguments.peer_python, "peers.pool", settings, measuring.PROCESSES, package) as pool:
+        for condition in measuring.changes([PACKAGES[package]], side_px, False, (measuring.SEVERITY,)):
+            theirs, ours = pool.arm(condition.name.rpartition("_")[0]), measuring.changing(condition, count, side_px)
+            results.append(pair(condition.name, [Arm(*theirs), Arm(*ours)], rules, _nothing))
     ratios = [each["ratio"]["of_medians"] for each in results]
     print(f"{package}: geometric mean {statistics.geometric_mean(ratios):.1f}x, least {min(ratios):.1f}x", flush=True)
     return results
 
 
-def bands(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
+def pyrtools(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
     """Images and answers, against SciPy and pyrtools in many processes that feed a network in PyTorch."""
     case = measuring.case("resnet50_224", arguments.small)
     made, shown, _ = measuring.networks(case, 1)
@@ -97,10 +94,11 @@ def _nothing(*arms: dict) -> dict:
 
 
 MEASURE: dict[str, Row] = {
-    "networks": networks,
+    "corruptions": functools.partial(against_unchanged, "corruptions", measuring.BENCHMARKS),
+    "bands": functools.partial(against_unchanged, "spectral and bands", measuring.BANDS),
     "seeds": seeds,
     **{package: functools.partial(corruptions, package) for package in PACKAGES},
-    "pyrtools": bands,
+    "pyrtools": pyrtools,
 }
 ATTACK: dict[str, Row] = {"steps": steps, **{package: functools.partial(against, package) for package in ("torchattacks", "foolbox")}}
 PARTS = {"measure": tuple(MEASURE), "attack": tuple(ATTACK)}

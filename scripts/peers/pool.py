@@ -1,7 +1,7 @@
-"""Corruptions on the processor, in many processes: `python -m peers.pool SETTINGS` (JSON), then a line `STEPS` per block on stdin.
+"""Corruptions on the processor, in many processes: `python -m peers.pool SETTINGS` (JSON), then lines `STEPS CORRUPTION` on stdin.
 
-A step is one image for each process. Settings: package (imagecorruptions, or numpy_cbar of this folder), corruption, severity, processes,
-side_px. Answers each block as `process.Workers` says. The package may need an environment of its own: see --peer-python.
+A step is one image for each process. Settings: package (imagecorruptions, or peers.numpy_cbar), severity, processes, side_px. Answers each
+line as `process.Workers` says. The package may need an environment of its own: see --peer-python.
 """
 
 import functools
@@ -31,9 +31,9 @@ def change(package: str, corruption: str, severity: int) -> Callable[[np.ndarray
     return lambda image: module.corrupt(image, corruption, severity, np.random)
 
 
-def work(settings: dict, count: int) -> float:
+def work(settings: dict, corruption: str, count: int) -> float:
     """Changes so many images; returns the mean of the last one."""
-    changed = change(settings["package"], settings["corruption"], settings["severity"])
+    changed = change(settings["package"], corruption, settings["severity"])
     every = images(settings["side_px"])
     return float(np.mean([changed(every[number % len(every)]) for number in range(count)][-1]))
 
@@ -42,7 +42,8 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     with multiprocessing.get_context("spawn").Pool(settings["processes"]) as pool:
         for line in sys.stdin:
-            means = pool.map(functools.partial(work, settings), [int(line)] * settings["processes"], chunksize=1)
+            count, corruption = line.split()
+            means = pool.map(functools.partial(work, settings, corruption), [int(count)] * settings["processes"], chunksize=1)
             memory = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
             print("bench " + json.dumps({"loss": means[0], "peak_memory_bytes": memory}), flush=True)
 

@@ -32,10 +32,10 @@ class Workers:
     def memory(self) -> int:
         return max(answer["peak_memory_bytes"] for answer in self.answers)
 
-    def run(self, steps: int) -> None:
+    def run(self, steps: int, *words: str) -> None:
         for process in self.processes:
             with contextlib.suppress(BrokenPipeError):  # said below
-                process.stdin.write(f"{steps}\n")
+                process.stdin.write(" ".join([str(steps), *words]) + "\n")
                 process.stdin.flush()
         self.answers = [self._answer(process) for process in self.processes]
 
@@ -84,9 +84,9 @@ class Other(Workers):
         self._name, self._images = package, images
         super().__init__([[python, "-m", module, json.dumps(settings)]], [{}])
 
-    def arm(self) -> tuple:
-        """As `timing.Arm`."""
-        return self._name, self.run, self._images, 1, self.loss, self.memory
+    def arm(self, *words: str) -> tuple:
+        """As `timing.Arm`; words follow the number of steps."""
+        return self._name, lambda steps: self.run(steps, *words), self._images, 1, self.loss, self.memory
 
 
 class Parts(Workers):
