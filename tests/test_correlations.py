@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxbed.stats.correlations import coefficients, main, models, study
+from jaxbed.stats.correlations import coefficients, figures, main, models, study
 
 COLUMNS = ("shape_bias", "low_freq", "high_freq", "bandwidth_norm", "centre_norm", "sensitivity_norm")
 PRINTED = dict(zip(("shape_bias", "low_freq", "high_freq", "C-BW_norm", "C-CF_norm", "C-PNS_norm"), COLUMNS, strict=True))
@@ -121,9 +121,9 @@ def test_a_table_becomes_a_text_and_files(tmp_path, capsys):
     assert written["group"].tolist() == ["all", "y"] and written["models"].tolist() == [6, 4]
     assert (pd.read_csv(out / "models.csv")["robustness"] == [30, 20, 50, 40, 60, 55]).all()
     page = (out / "report.html").read_text()
-    assert "1 biases" not in page and page.count("<svg") == 2 and "jaxbed correlate" in page
+    assert "1 biases" not in page and page.count("<svg") == 3 and "jaxbed correlate" in page
     assert {path.name for path in (out / "figures").iterdir()} == {
-        f"{n}.{k}" for n in ("bias_x_benchmark", "shape_bias") for k in ("pdf", "png", "svg")
+        f"{n}.{k}" for n in ("bias_x_benchmark", "shape_bias", "ranges") for k in ("pdf", "png", "svg")
     }
 
 
@@ -178,3 +178,35 @@ def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys
 def test_a_table_that_cannot_be_used_is_refused(tmp_path, capsys, text, words, reason):
     code, said = command(capsys, table(tmp_path, text), *words)
     assert code == 2 and reason in said, said
+
+
+def points(axes):
+    return sum(len(collection.get_offsets()) for collection in axes.collections)
+
+
+@pytest.fixture
+def zoo(tmp_path):
+    """Six models of two kinds, with two benchmarks, and filters at two cut-offs."""
+    head = "model,category,shape_bias,bandwidth,robustness,concepts,metric/bandpass/LFC/0.1,metric/bandpass/LFC/0.5"
+    rows = [f"m{i},{'xy'[i % 2]},{i / 10},{4 + i if i else 11295},{20 + i},{30 - i},{i / 10},{i / 6}" for i in range(6)]
+    return table(tmp_path, "\n".join([head, *rows]), "zoo.csv")
+
+
+def test_figures_show_all_models_but_endless_bands(zoo):
+    given = models.read([zoo], ["shape_bias", "bandwidth"])
+    planes = {bias: figures.planes(given, bias).axes for bias in given.biases}
+    assert [points(axes) for axes in planes["shape_bias"]] == [6, 6] and [points(axes) for axes in planes["bandwidth"]] == [5, 5]
+    of_some = figures.planes(given, "shape_bias", ["x"]).axes[0].collections
+    grey = [collection.get_offsets() for collection in of_some if str(collection.get_facecolor()[0][0])[:3] == figures.OVERLAID]
+    assert len(grey) == 1 and len(grey[0]) == 3  # those of the other kind
+    assert [points(axes) for axes in figures.pairs(given).axes] == [6] and points(figures.ranges(given).axes[0]) == 12
+    (low,) = figures.curves(given).axes
+    assert len(low.lines) == 6 and low.lines[5].get_ydata().tolist() == [0.5, pytest.approx(5 / 6)]
+
+
+def test_categories_may_be_laid_over_the_others(zoo, tmp_path, capsys):
+    code, text = command(capsys, zoo, "--overlay", "x", "--out", tmp_path / "out")
+    assert code == 0, text
+    assert {"shape_bias_of_some.png", "pairs.png", "curves.png"} <= {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    code, text = command(capsys, zoo, "--overlay", "z")
+    assert code == 2 and "--overlay z: there is no such category" in text

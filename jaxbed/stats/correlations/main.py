@@ -7,19 +7,24 @@ Generalization?" (CVPR 2024), whose matrices `--paper-mode biases` gives.
 """
 
 import argparse
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from jaxbed.stats import progress, tables
+from jaxbed.stats import names, progress, tables
 from jaxbed.stats.correlations import coefficients, figures, models, study
 from jaxbed.stats.correlations.models import Models
 from jaxbed.stats.figures import style
 from jaxbed.stats.figures.drawing import Figure
 from jaxbed.stats.output import destination, html
 from jaxbed.system import ending
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 NAMES = ("correlations.csv", "models.csv", "report.html")
 WORDS = {"none": "not adjusted", "holm": "adjusted by Holm over all groups of a matrix", "bh": "adjusted by Benjamini and Hochberg"}
@@ -38,6 +43,10 @@ def run(argv: Sequence[str]) -> int:
         destination.check(asked.out, asked.tables, NAMES)
     with progress.shown("jaxbed correlate"):
         given = models.read([Path(name) for name in asked.tables], asked.biases, asked.benchmarks, asked.groups)
+        if unknown := sorted(set(asked.overlay) - set(given.category)):
+            raise ValueError(
+                f"--overlay {','.join(unknown)}: there is no such category; {names.choice(unknown[0], given.category.unique())}"
+            )
         table = study.correlate(given, asked.adjust, asked.alpha, asked.paper_mode == "biases")
         written = destination.fill(asked.out, lambda folder: _write(folder, given, table, asked, argv)) if asked.out else []
     text = _text(given, table, asked)
@@ -56,6 +65,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--adjust", choices=tuple(study.ADJUSTED), default="none", help="how p is adjusted for what is shown as 0")
     parser.add_argument("--alpha", type=float, default=0.05, help="correlations with a larger p are shown as 0")
     parser.add_argument("--paper-mode", choices=("biases",), help="groups as the bias paper has them: total, adversarially trained, other")
+    parser.add_argument("--overlay", type=_names, default=(), metavar="A,B", help="categories; draws figures in which all others are grey")
     parser.add_argument("--out", metavar="DIR", help="folder for correlations.csv, models.csv, report.html and figures")
     asked = parser.parse_args(list(argv))
     if not 0 < asked.alpha < 1:
@@ -97,25 +107,46 @@ def _write(folder: Path, given: Models, table: pd.DataFrame, asked: argparse.Nam
     """Writes all files; returns their paths."""
     tables.to_csv(table, folder / "correlations.csv")
     tables.to_csv(given.properties.assign(category=given.category).reset_index(), folder / "models.csv")
-    drawn = _draw(folder / "figures", given, table)
+    drawn = _draw(folder / "figures", given, table, asked)
     page = html.page(_document(given, table, asked, drawn, argv))
     (folder / "report.html").write_text(page, encoding="utf-8", newline="\n")
     return [*(folder / name for name in NAMES), *(path for figure in drawn for path in figure.files)]
 
 
-def _draw(folder: Path, given: Models, table: pd.DataFrame) -> list[Figure]:
+def _draw(folder: Path, given: Models, table: pd.DataFrame, asked: argparse.Namespace) -> list[Figure]:
     folder.mkdir()
-    drawn = []
+    drawn: list[Figure] = []
+
+    def add(name: str, figure: "matplotlib.figure.Figure", caption: str) -> None:
+        files, svg = style.save(figure, folder, name)
+        drawn.append(Figure(name, caption, svg, files))
+
     for name, title in study.MATRICES.items():
         if not (table["matrix"] == name).any():  # one benchmark alone
             continue
         wide = {group: study.matrix(table, name, group, "masked") for group in table["group"].unique()}
-        files, svg = style.save(figures.matrices(wide), folder, name)
-        drawn.append(Figure(name, f"{title}: Spearman's rho, 0 where it is not significant.", svg, files))
+        add(name, figures.matrices(wide), f"{title}: Spearman's rho, 0 where it is not significant.")
+    only = [study.TRAINED_ADVERSARIALLY] if asked.paper_mode else list(asked.overlay)
     for bias in given.biases:
-        files, svg = style.save(figures.planes(given, bias), folder, bias)
-        drawn.append(Figure(bias, f"{figures.TITLES.get(bias, bias)} and the benchmarks: a point for each model.", svg, files))
+        title = figures.TITLES.get(bias, bias)
+        left_out = f" Fits of {figures.WIDEST:g} octaves or more are left out." if bias.startswith("bandwidth") else ""
+        add(_file(bias), figures.planes(given, bias), f"{title} and the benchmarks: a point for each model.{left_out}")
+        if only:
+            add(
+                f"{_file(bias)}_of_some",
+                figures.planes(given, bias, only),
+                f"{title}: {', '.join(only)}, and all others in grey.{left_out}",
+            )
+    add("ranges", figures.ranges(given), "What models reach on each benchmark.")
+    if len(given.benchmarks) > 1:
+        add("pairs", figures.pairs(given), "Each benchmark against each other.")
+    if given.curves:
+        add("curves", figures.curves(given), "What is left of the accuracy when frequencies are removed.")
     return drawn
+
+
+def _file(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)
 
 
 def _document(given: Models, table: pd.DataFrame, asked: argparse.Namespace, drawn: list[Figure], argv: Sequence[str]) -> html.Document:

@@ -5,8 +5,9 @@ or those of the published table of the bias paper ("top1_acc/imagenet", "metric/
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ PUBLISHED = {  # column: those of the published table whose mean it is
     "concepts": tuple(f"top1_acc/{name}" for name in ("imagenet-sketch", "imagenet-r", "stylized")),
     "adversarial": ("top1_acc/PGD-40/low",),
 }
+CURVES = {"low-pass": r"metric/bandpass/LFC/(0?\.\d+)", "high-pass": r"metric/bandpass/HFC/(0?\.\d+)"}  # columns, by cut-off
 DESCRIBED = ("model", "run")  # columns that are no property
 
 
@@ -48,6 +50,7 @@ class Models(NamedTuple):
     biases: list[str]
     benchmarks: list[str]
     notes: list[str]  # what was assumed or left out
+    curves: Mapping[str, pd.DataFrame] = MappingProxyType({})  # {"low-pass": share of the clean accuracy [models, cut-offs], "high-pass"}
 
 
 def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence[str] = (), groups: str = "") -> Models:
@@ -81,7 +84,8 @@ def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence
         notes.append(f"{len(wide)} rows are runs of {len(properties)} models: means of the runs count")
     if len(properties) < coefficients.LEAST:
         raise ValueError(f"{len(properties)} models are too few for a correlation; {coefficients.LEAST} are the least")
-    return Models(properties, pd.Series(kinds).loc[properties.index], leaned, scored, notes)
+    curves = {name: _curve(joined, pattern, notes) for name, pattern in CURVES.items()}
+    return Models(properties, pd.Series(kinds).loc[properties.index], leaned, scored, notes, {k: v for k, v in curves.items() if len(v)})
 
 
 def _table(path: Path, notes: list[str]) -> pd.DataFrame:
@@ -106,6 +110,14 @@ def _derive(joined: pd.DataFrame) -> None:
     for name, parts in PUBLISHED.items():
         if name not in joined.columns and set(parts) <= set(joined.columns):
             joined[name] = joined[list(parts)].mean(axis=1, skipna=False)
+
+
+def _curve(joined: pd.DataFrame, pattern: str, notes: list[str]) -> pd.DataFrame:
+    """Shares at all cut-offs that there are, of the models that have them all: [models, cut-offs in order]."""
+    matched = {name: re.fullmatch(pattern, name) for name in joined.columns}
+    cutoffs = sorted((float(match[1]), name) for name, match in matched.items() if match)
+    wide = pd.DataFrame({cutoff: _numbers(joined, name, notes) for cutoff, name in cutoffs}).set_axis(joined["model"])
+    return wide.groupby(level=0, sort=False).mean().dropna() if len(cutoffs) > 1 else wide.iloc[:0]
 
 
 def _columns(joined: pd.DataFrame, wanted: Sequence[str], known: dict[str, str], option: str) -> list[str]:
