@@ -25,7 +25,7 @@ from jaxbed.training import log, members
 from jaxbed.values import look_up
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-OWN_DATA = {"efficientnet_lite0", "vit_b16", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
+OWN_DATA = {"efficientnet_lite0", "resnet50", "vit_b16", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in OWN_DATA)
 COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar", "folder"}  # whose networks other settings have too
 LARGE = ("imagenet", "imagenet_biasbed", "noise")  # have the large network
