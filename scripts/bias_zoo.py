@@ -5,11 +5,12 @@ r"""Biases and benchmarks of a zoo of published networks, as Tables 1 and 2 of G
 
 MODELS.csv has a row for each network: model, category, file (also BACKBONE+HEAD), net (a file of configs/: resnet50, vit_b16, ...), and
 mean and std of its input, three numbers with spaces between or one; empty: those of the config. Each network is a run of its own in
-DIR/<model>, evaluated, then measured; what starts with --config is handed to all. Stopped, the same command goes on. In the end come DIR/biases.csv and
-DIR/benchmarks.csv for `jaxbed correlate`.
+DIR/<model>, evaluated, then measured; what starts with --config is handed to all. Stopped, the same command goes on. In the end come
+DIR/biases.csv and DIR/benchmarks.csv for `jaxbed correlate`.
 
 Means are the paper's: in_distribution of val, ImageNetV2 and ReaL; robustness of A, C and C-bar; concepts of Sketch, R and stylized_16.
-One with a part that was not measured is empty. Corruptions that are made here have columns of their own, and do not stand in for published files.
+One with a part that was not measured is empty. Corruptions that are made here have columns of their own, and do not stand in for published
+files.
 """
 
 import argparse
