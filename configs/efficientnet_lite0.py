@@ -3,7 +3,7 @@
 python -m jaxbed.main --config=efficientnet_lite0 --config.data.edge=DIR --config.data.cue_conflict=DIR ... --workdir=DIR
 
 Its inputs are (x - 127) / 128, with which it answers known photographs with most confidence; nobody documented them.
-Any ResNet: --config=erm:imagenet --config.epochs=0 --config.init_from=resnet50.pth --config.data.train=none ...
+Any ResNet: --config=resnet50 --config.net.depth=18 --config.init_from=resnet18.pth ...
 """
 
 import importlib.util
