@@ -29,14 +29,15 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
-        label, bias, real = _labels(workdir, dataset, facts)
+        images = _images(workdir, dataset, facts)
         paths = answers(folder)
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
         for path in paths:
-            response, seeds, alive = _answers(workdir, path, len(label), facts)
+            response, seeds, alive = _answers(workdir, path, len(images.label), facts)
             status = np.where(alive, "ok", "diverged")
-            given = measures.Answers(response, label, bias, about["data"]["cue"], about.get("training_cells", ()), real)
+            cells = about.get("training_cells", ())
+            given = measures.Answers(response, images.label, images.bias, about["data"]["cue"], cells, real=images.real)
             for metric, (value, n_correct, n_total) in measures.measure(given).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
@@ -88,7 +89,7 @@ def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFram
     algorithm, about = _about(workdir)
     for (dataset, epoch), rows in chosen[chosen["algorithm"] == algorithm].groupby(["dataset", "epoch"], sort=False):
         names = np.array([*about["sets"][dataset].get("classes", about["classes"]), "none"])
-        label, *_ = _labels(workdir, dataset, about["sets"][dataset])
+        label = _images(workdir, dataset, about["sets"][dataset]).label
         response, seeds, _ = _answers(workdir, workdir / "responses" / dataset / f"{int(epoch)}.npz", len(label), about["sets"][dataset])
         for seed, answers in zip(seeds, response, strict=True):
             if str(seed) not in set(rows["run"].astype(str)):
@@ -108,8 +109,17 @@ def _about(workdir: pathlib.Path) -> tuple[str, dict]:
     return files.read_object(config)["name"], read_sets(sets)
 
 
-def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """(labels, biases, lists or None) of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
+class _Images(NamedTuple):
+    """The content of images.csv."""
+
+    name: pd.Series
+    label: np.ndarray  # [n]
+    bias: np.ndarray  # [n]
+    real: np.ndarray | None = None  # [n, most]: see `label_lists`
+
+
+def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
+    """What is known of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
 
     Raises ValueError for a table that lacks a column or holds other numbers than classes, and for one of other images, or in another
     order, than was evaluated.
@@ -118,23 +128,14 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: run: jaxbed eval {workdir}")
     try:
-        name, label, bias, real = _as_written(path) or _as_saved_again(path)
+        images = _as_written(path) or _as_saved_again(path)
     except ValueError as error:
         raise ValueError(f"{error}; {cure}") from error
-    if "images" in facts and facts["images"] != digest(name, label, bias):
+    if "images" in facts and facts["images"] != digest(images.name, images.label, images.bias):
         raise ValueError(f"{path} lists other images, or in another order, than sets.json describes; {cure}")
-    if "real" in facts and (real is None or facts["real"] != label_lists.digest(real)):
+    if "real" in facts and (images.real is None or facts["real"] != label_lists.digest(images.real)):
         raise ValueError(f"{path} has other lists of classes in its column 'real' than sets.json describes; {cure}")
-    return label, bias, real
-
-
-class _Images(NamedTuple):
-    """The content of images.csv."""
-
-    name: pd.Series
-    label: np.ndarray
-    bias: np.ndarray
-    real: np.ndarray | None = None
+    return images
 
 
 def _as_written(path: pathlib.Path) -> _Images | None:
