@@ -119,7 +119,7 @@ def expected(cfg, source, workdir, epoch: int) -> dict[str, tuple[np.ndarray, np
     epochs, abstract = checkpoints(cfg, source, workdir)
     weights = jax.device_get(epochs.load(epoch, abstract))
     result = {}
-    for name, (split, _, decision) in source.sets.items():
+    for name, (split, _, decision, *_) in source.sets.items():
         logits = np.asarray(made(cfg, source)[1](weights["params"], weights["stats"], split.image))
         best = np.sort(logits, -1)
         result[name] = np.asarray(jax.jit(decision_rules.named(decision).decide)(logits)), best[..., -1] - best[..., -2] > 1e-4
@@ -315,7 +315,7 @@ def test_an_unknown_decision_is_refused(source, workdir):
 
 
 def test_images_are_listed_in_the_order_of_the_answers(source, answered):
-    for name, (split, _, _) in source.sets.items():
+    for name, (split, *_) in source.sets.items():
         frame = pd.read_csv(answered / "responses" / name / "images.csv")
         assert list(frame.columns) == ["name", "label", "cue"]
         assert frame["name"].tolist() == split.name.tolist()

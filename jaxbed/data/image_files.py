@@ -28,6 +28,7 @@ SYSTEM = (
     *("@eadir", "@tmp", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "~snapshot", "__macosx", "__pycache__", "lost+found"),
     *("$recycle.bin", "recycler", "recycled", "system volume information", "found.000", "network trash folder", "temporary items"),
 )
+NOT_IMAGENET_C = "imagenet2012_corrupted"
 SQUARE_READERS = 4  # a stored square is only copied, and more threads slow each other down: scripts/bench_pipeline.py
 
 
@@ -212,6 +213,11 @@ def _check_names(folder: pathlib.Path, names: Iterable[str]) -> None:
 def _squares(location: str, opened: records.Records, size: Size, corrupt: Corrupt, threads: int) -> Images:
     """Stored squares need no decoding. Only a central crop is allowed, since resizing twice would give different pixels."""
     stored = opened.side_px
+    if size.way == "unchanged" and stored != size.side_px:
+        raise ValueError(
+            f"{location} holds squares of {stored} px: images of this set must have {size.side_px} x {size.side_px}, for they are not "
+            "resized. Rebuild the records with data_prep, --format jpeg"
+        )
     if size.side_px > stored or size.resize_px not in (0, stored):
         raise ValueError(
             f"{location} holds squares of {stored} px, which cannot be resized to {size.resize_px} and cropped to {size.side_px} px: "
@@ -233,11 +239,13 @@ def _tfds(location: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Calla
     words = spec.split(":")
     if len(words) != 3 or not all(words):
         raise ValueError(f"{location!r}: a TFDS data set is written as tfds:NAME:SPLIT, e.g. tfds:imagenet2012:train")
+    _, name, split = words
+    if name.partition("/")[0] == NOT_IMAGENET_C:
+        tell_once(f"{location}: TFDS made {NOT_IMAGENET_C} with code and crops of its own, so scores on it are not ImageNet-C's")
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise ValueError(f"{location} needs tensorflow-datasets: pip install jaxbed[tfds]") from error
-    _, name, split = words
     try:
         builder = tfds.builder(name, data_dir=folder or None)
         source = builder.as_data_source(split, decoders={"image": tfds.decode.SkipDecoding()})

@@ -3,12 +3,17 @@
 Each set is a folder with one sub-folder per class, a folder of records that `data_prep` wrote, or a TFDS name (`image_files`). Only `train`
 is required; every set that is named is evaluated.
 
-    val            ImageNet-val, role test: it is not used for selection, unless val_from_train is 0
+    val            ImageNet-val, role test: it is not used for selection, unless val_from_train is 0. With `real` it has one measure more
+    imagenet_v2, imagenet_v2_threshold, imagenet_v2_top   ImageNetV2 (Recht et al., 2019): MatchedFrequency, Threshold0.7, TopImages
+    imagenet_sketch   ImageNet-Sketch (Wang et al., 2019), 1000 classes
     stylized       Stylized-ImageNet's val: 1000 classes, 224 px
     imagenet_a, imagenet_r   200 classes, predictions among those; <name>_unmasked: the same images, predictions among all 1000
-    edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` sets the rule. Cue-conflict's bias is in its file
-                   names, <shape><i>-<texture><j>.png; sketch may be a flat folder, as in model-vs-human: the fifth "_" field is the class
+    edge, silhouette, cue_conflict, sketch, stylized_16   16 classes (Geirhos et al.), 224 px, `decision` sets the rule. Cue-conflict's
+                   bias is in its file names, <shape><i>-<texture><j>.png; sketch and stylized_16 may be flat folders, as in
+                   model-vs-human: the fifth "_" field is the class
     cae, edsr      DeepAugment's images as test sets
+
+Sets of 224 px are not resized (`zoom` is an exception): images of another size than side_px are refused.
 
 Class folders of ImageNet's sets are wnids, or numbers in wnid order; `class_index` names a file that maps other names (`imagenet_classes`).
 
@@ -18,35 +23,29 @@ of whole images, pixels outside the central square are never seen.
 
 import dataclasses
 import pathlib
-import re
 from typing import ClassVar
 
 import numpy as np
 
 from jaxbed import values
-from jaxbed.data import augment, image_files, imagenet_classes
+from jaxbed.data import augment, image_files, imagenet_classes, imagenet_sets
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.image_files import ImageFiles, Size
 from jaxbed.data.source import Component, EvaluationSet, Source
-from jaxbed.data.split import Split, in_memory
 from jaxbed.data.stream import Corrupt, Images
 from jaxbed.evaluation import decision_rules
 from jaxbed.values import Count, NotNegative, Positive, Whole
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SIXTEEN = tuple(decision_rules.SIXTEEN)
 CLASSES = 1000
 NONE = "none"
-ZOOM_PX = 256  # BiasBed resizes 224-px stimuli to this before the centre crop
-
-EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr")
 
 
 @dataclasses.dataclass
 class Config:
     MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the images are, and what is evaluated and how
-        *("train", "more", *EVALUATED),
-        *("class_index", "decision", "zoom", "resize_px", "resident_gib", "threads"),
+        *("train", "more", *imagenet_sets.NAMES),
+        *("real", "class_index", "decision", "zoom", "resize_px", "resident_gib", "threads"),
     )
 
     train: str = ""  # "none": no training set, for --config.epochs=0
@@ -55,6 +54,11 @@ class Config:
     val_from_train: Whole = 10_000  # images of `train` held out to select epochs on; 0: select on `val`, as BiasBed did
     split_seed: Whole = 0  # of that split
     val: str = ""
+    real: str = ""  # ReaL's real.json, whose lists of classes give `val` the measure real_accuracy
+    imagenet_v2: str = ""
+    imagenet_v2_threshold: str = ""
+    imagenet_v2_top: str = ""
+    imagenet_sketch: str = ""
     stylized: str = ""
     imagenet_a: str = ""
     imagenet_r: str = ""
@@ -62,11 +66,12 @@ class Config:
     silhouette: str = ""
     cue_conflict: str = ""
     sketch: str = ""
+    stylized_16: str = ""
     class_index: str = ""  # CSV file folder,class: the ImageNet class of each folder, if names do not show it
     cae: str = ""
     edsr: str = ""
     decision: str = "sixteen_mean_prob"  # of the 16-class sets; BiasBed: sixteen_mean_logit
-    zoom: bool = False  # resize 16-class stimuli to 256 px and crop the central 224, as BiasBed did; else unchanged
+    zoom: bool = False  # resize 16-class stimuli but stylized_16 to 256 px and crop the central 224, as BiasBed did; else unchanged
     side_px: Count = 224  # of evaluation images
     stored_px: Count = 256  # of training squares
     resize_px: Whole = 256  # shorter side of evaluation images before the crop
@@ -80,9 +85,9 @@ class Config:
             raise ValueError("data.train is empty: name ImageNet's training set, --config.data.train=FOLDER (or tfds:imagenet2012:train)")
         _check_values(self)
         train, components, held, also = _training(self) if self.train != NONE else _nothing(self)
-        image = _split(self, train)
-        sets = {"val": EvaluationSet(_split(self, held), "val")} if held else {}
-        sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
+        image = imagenet_sets.split(self, train)
+        sets = {"val": EvaluationSet(imagenet_sets.split(self, held), "val")} if held else {}
+        sets |= imagenet_sets.open_sets(self, train.classes)
         if not held and self.train != NONE:
             if "imagenet" not in sets:
                 raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it with --config.data.val=FOLDER")
@@ -115,13 +120,15 @@ class Config:
 
 def _check_values(cfg: Config) -> None:
     values.check(cfg, "data")
-    known = [name for name, rule in decision_rules.RULES.items() if rule.classes == SIXTEEN]
+    known = [name for name, rule in decision_rules.RULES.items() if rule.classes == decision_rules.NAMES]
     if cfg.decision not in known:
         raise ValueError(f"data.decision = {cfg.decision!r} is not one of {', '.join(known)}")
     if not all(cfg.more):
         raise ValueError(f"data.more = {cfg.more}: each must name a folder (or tfds:NAME:SPLIT)")
+    if cfg.real and not cfg.val:
+        raise ValueError(f"data.real = {cfg.real} has further labels of ImageNet-val's images: name these with --config.data.val=FOLDER")
     trained = {_same(location) for location in (cfg.train, *cfg.more)}
-    for name in EVALUATED:
+    for name in imagenet_sets.NAMES:
         if (location := getattr(cfg, name)) and _same(location) in trained:
             raise ValueError(
                 f"data.{name} = {location} is also trained on, so its scores would be meaningless: name another location, or leave it out"
@@ -146,7 +153,7 @@ def _training(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], ImageFile
     stored = Size(cfg.stored_px, cfg.stored_px, "fast")
     sets = [_labelled(cfg, location, stored) for location in locations]
     for location, other in zip(locations, sets, strict=True):
-        _check_classes(location, other.classes, sets[0].classes)
+        imagenet_sets.check_classes(location, other.classes, sets[0].classes)
     if cfg.val_from_train:
         size = len(sets[0].labels)
         if not 0 < cfg.val_from_train < size:
@@ -185,70 +192,3 @@ def _nothing(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], None, tupl
     """A single black image instead of a training set."""
     black = Images(lambda row: np.zeros((cfg.side_px, cfg.side_px, 3), np.uint8), np.array(["nothing"]), (cfg.side_px,) * 2)
     return ImageFiles(black, np.zeros(1, np.int32), imagenet_classes.WNIDS), (), None, ()
-
-
-def _thousand(cfg: Config, classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
-    sets = {}
-    for name, role in (("val", "test"), ("stylized", "ood"), ("cae", "ood"), ("edsr", "ood")):
-        if location := getattr(cfg, name):
-            opened = image_files.open_location(location, Size(cfg.side_px, 0 if name == "stylized" else cfg.resize_px), threads=cfg.threads)
-            if classes == imagenet_classes.WNIDS:
-                opened = imagenet_classes.thousand(f"data.{name}: {location}", opened, cfg.class_index)
-            _check_classes(f"data.{name}: {location}", opened.classes, classes)
-            sets["imagenet" if name == "val" else name] = EvaluationSet(_split(cfg, opened), role)
-    return sets
-
-
-def _two_hundred(cfg: Config) -> dict[str, EvaluationSet]:
-    """Sets with folders for 200 classes, as in the archives, or for all 1000 of which 200 occur, as in TFDS."""
-    sets: dict[str, EvaluationSet] = {}
-    for name in imagenet_classes.SUBSETS:
-        if location := getattr(cfg, name):
-            opened = image_files.open_location(location, Size(cfg.side_px, cfg.resize_px), threads=cfg.threads)
-            split = _split(cfg, imagenet_classes.two_hundred(f"data.{name}: {location}", opened, name, cfg.class_index))
-            sets |= {name: EvaluationSet(split, "ood", name), f"{name}_unmasked": EvaluationSet(split, "ood")}
-    return sets
-
-
-def _sixteen(cfg: Config) -> dict[str, EvaluationSet]:
-    sets, size = {}, Size(cfg.side_px, ZOOM_PX if cfg.zoom else 0)
-    for name in ("edge", "silhouette", "cue_conflict", "sketch"):
-        if not (location := getattr(cfg, name)):
-            continue
-        folder = pathlib.Path(location)
-        if name == "sketch" and folder.is_dir() and not (folder / SIXTEEN[0]).is_dir() and not (folder / "manifest.json").is_file():
-            opened = image_files.open_flat(folder, size, lambda file: file.split("_")[4], SIXTEEN, cfg.threads)
-        else:
-            opened = image_files.open_location(location, size, threads=cfg.threads)
-        _check_classes(f"data.{name}: {location}", opened.classes, SIXTEEN)
-        split = _split(cfg, opened)
-        sets[name] = EvaluationSet(split._replace(bias=textures(split.name)) if name == "cue_conflict" else split, "ood", cfg.decision)
-    return sets
-
-
-def _split(cfg: Config, opened: ImageFiles) -> Split:
-    """In memory if small, without the images that cannot be read; a streamed set discovers them later."""
-    none = np.full(len(opened.labels), -1, np.int32)
-    return in_memory(Split(opened.images, opened.labels, none, opened.images.names), cfg.resident_gib, False)
-
-
-def textures(names: np.ndarray) -> np.ndarray:
-    """Texture class [n] int32 of cue-conflict file names, .../<shape><i>-<texture><j>.png. Raises ValueError for other names."""
-    labels = []
-    for name in names:
-        match = re.fullmatch(r"[a-z]+\d+-([a-z]+)\d+", pathlib.PurePath(str(name)).stem)
-        if not match or match[1] not in SIXTEEN:
-            raise ValueError(f"cue-conflict image {name}: the name must be <shape><i>-<texture><j>.png, both of {', '.join(SIXTEEN)}")
-        labels.append(SIXTEEN.index(match[1]))
-    return np.array(labels, np.int32)
-
-
-def _check_classes(location: str, classes: tuple[str, ...], wanted: tuple[str, ...]) -> None:
-    missing, strange = sorted(set(wanted) - set(classes)), sorted(set(classes) - set(wanted))
-    if missing or strange:
-        words = ([f"lacks {missing[0]}"] if missing else []) + ([f"has {strange[0]}"] if strange else [])
-        counted = f"{len(missing)} missing, {len(strange)} unknown"
-        raise ValueError(f"{location} has the wrong classes: it {' and '.join(words)} ({counted}). Is it another set?")
-    if classes != wanted:
-        first = next(one for one, other in zip(classes, wanted, strict=True) if one != other)
-        raise ValueError(f"{location} has its classes in the wrong order, from {first} on: rebuild it with classes sorted by name")

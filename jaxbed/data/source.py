@@ -23,11 +23,15 @@ class Component(NamedTuple):
 
 
 class EvaluationSet(NamedTuple):
-    """One set to evaluate. role: val (for selection only), test (distribution of the training set), ood (shifted)."""
+    """One set to evaluate. role: val (for selection only), test (distribution of the training set), ood (shifted).
+
+    real: classes that also count as correct, for the measure real_accuracy; it is read with the answers, and no network is asked about it.
+    """
 
     split: Split
     role: str
     decision: str = "argmax"  # a name of `decision_rules.RULES`
+    real: np.ndarray | None = None  # [n, most] int32, as of `label_lists.padded`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +61,9 @@ class Source:
         for name, evaluation_set in self.sets.items():
             if evaluation_set.role not in ROLES:
                 raise ValueError(f"set {name}: role {evaluation_set.role!r} is not one of {', '.join(ROLES)}")
+            if (real := evaluation_set.real) is not None and len(real) != len(evaluation_set.split.label):
+                images = len(evaluation_set.split.label)
+                raise ValueError(f"set {name}: real has {len(real)} lists of classes, but must have one for each of {images} images")
         for name, split in {"train": self.train, **{k: v.split for k, v in self.sets.items()}}.items():
             check(name, split, len(self.class_names))
 

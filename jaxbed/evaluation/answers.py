@@ -18,7 +18,7 @@ from jaxbed.system import files
 SMALL_BYTES, AMPLE = 2**24, 64  # of an array in any case; times as many answers as there should be
 ANSWERS = ("response", "seeds", "alive")
 FORMS = {"data": dict, "classes": list, "sets": dict, "training_cells": list}  # of sets.json
-TEXTS = ("role", "decision", "identity", "images")  # of a set there
+TEXTS = ("role", "decision", "identity", "images", "real")  # of a set there
 
 
 def read_answers(path: pathlib.Path, images: int, cure: str = "") -> dict[str, np.ndarray]:

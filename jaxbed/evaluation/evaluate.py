@@ -1,11 +1,11 @@
 """Evaluation: what every seed answers to every image of every set, after every epoch. Stores answers, not scores.
 
-WORKDIR/responses/<set>/images.csv   name, label, bias of each image
+WORKDIR/responses/<set>/images.csv   name, label, bias of each image; real, where it has a list of classes that count as correct: 970|795
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
                                      checkpoint: identity of the checkpoint that answered, asked: identity of what it was asked,
                                      digest of all these
-WORKDIR/responses/sets.json          role, decision, identity, digest of images.csv and, where they are not the network's, class names of
-                                     each set; class names; facts of the data; training images per (label, bias)
+WORKDIR/responses/sets.json          role, decision, identity, digest of images.csv, of its lists and, where they are not the network's,
+                                     class names of each set; class names; facts of the data; training images per (label, bias)
 
 Of a run with a grid, each grid point has these files in a folder of its own, and its config.json.
 """
@@ -25,8 +25,9 @@ import pandas as pd
 
 from jaxbed import config, parallel
 from jaxbed.data import stream
+from jaxbed.data.image_files import tell_once
 from jaxbed.data.source import EvaluationSet, Source, cells
-from jaxbed.evaluation import answers, decision_rules, metrics, pools
+from jaxbed.evaluation import answers, decision_rules, label_lists, metrics, pools
 from jaxbed.stats import tables
 from jaxbed.system import files, processes
 from jaxbed.training import lock, train
@@ -189,9 +190,11 @@ def keep(folder: pathlib.Path, sets: dict[str, EvaluationSet], asked: dict[str, 
 
 def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet], asked: dict[str, str]) -> None:
     """Writes what the answers mean, where that is not there already."""
-    for name, (split, _, _) in sets.items():
+    for name, (split, _, _, real) in sets.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         frame = pd.DataFrame({"name": split.name, "label": split.label, "cue": split.bias})
+        if real is not None:
+            frame["real"] = label_lists.cells(real)
         files.write(folder / name / "images.csv", tables.csv_text(frame))
     content: dict[str, Any] = {
         "data": {"name": source.name, "cue": source.bias_name, **source.facts},
@@ -200,13 +203,27 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
             name: {
                 **{"role": role, "decision": rule, "identity": asked[name], **decision_rules.classes(rule)},
                 "images": metrics.digest(split.name, split.label, split.bias),
+                **({} if real is None else {"real": label_lists.digest(real)}),
             }
-            for name, (split, role, rule) in sets.items()
+            for name, (split, role, rule, real) in sets.items()
         },
     }
     if (source.train.bias >= 0).any():
         content["training_cells"] = [[*cell, count] for cell, count in cells(source.train).items()]
+    _tell_of_other_lists(folder, content["sets"])
     files.write(folder / "sets.json", json.dumps(content, indent=2) + "\n")
+
+
+def _tell_of_other_lists(folder: pathlib.Path, sets: dict[str, dict]) -> None:
+    """Reports lists that changed since the former evaluation: scores do so too, while answers stay."""
+    try:
+        former = answers.read_sets(folder / "sets.json")["sets"]
+    except (FileNotFoundError, ValueError):
+        return
+    for name, facts in sets.items():
+        if (digest := former.get(name, {}).get("real")) and digest != facts.get("real"):
+            what = "have changed: real_accuracy changes with them" if "real" in facts else "are gone, and real_accuracy with them"
+            tell_once(f"{folder / name}: the lists of correct classes {what}; the answers stay")
 
 
 def answered(evaluation: Evaluation, epoch: int, checkpoint: str) -> bool:

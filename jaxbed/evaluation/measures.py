@@ -4,6 +4,7 @@ An image is *aligned* where its bias votes for its label, *conflicting* where it
 `Answers` in the table MEASURES, by the name that it has in every table:
 
 accuracy        correct / all
+real_accuracy   answers in the list of their image / images whose list is not empty (ReaL, Beyer et al., 2020); only of sets with lists
 aligned         accuracy on the aligned images
 conflicting     accuracy on the conflicting images
 cue_accuracy    answers equal to the bias / conflicting images
@@ -31,6 +32,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxbed.evaluation import label_lists
+
 
 class Counts(NamedTuple):
     """A measure of each seed, [S] each."""
@@ -49,6 +52,7 @@ class Answers:
     bias: np.ndarray  # [n]: the class that another attribute votes for, -1 where unknown
     bias_name: str = ""  # what that attribute is: "texture"
     training_cells: Sequence[Sequence[int]] = ()  # (label, bias, images) of each cell of the training set
+    real: np.ndarray | None = None  # [n, most]: all classes that count as correct, -1 for none: see `label_lists`
 
     @cached_property
     def correct(self) -> np.ndarray:  # [S, n] bool
@@ -91,6 +95,12 @@ def plain(value: np.ndarray) -> Counts:
 
 def accuracy(answers: Answers) -> Counts:
     return ratio(answers.correct.sum(1), len(answers.label))
+
+
+def real_accuracy(answers: Answers) -> Counts | None:
+    if answers.real is None:
+        return None
+    return ratio(label_lists.listed(answers.response, answers.real).sum(1), (answers.real >= 0).any(1).sum())
 
 
 def aligned(answers: Answers) -> Counts | None:
@@ -189,6 +199,7 @@ def adjusted(answers: Answers) -> Counts | None:
 
 MEASURES: dict[str, Measure] = {
     "accuracy": accuracy,
+    "real_accuracy": real_accuracy,
     "aligned": aligned,
     "conflicting": conflicting,
     "cue_accuracy": cue_accuracy,
@@ -202,7 +213,7 @@ MEASURES: dict[str, Measure] = {
     "group_mean": group_mean,
     "adjusted": adjusted,
 }
-WITHOUT_BIAS = ("accuracy",)  # of jaxbed's own, what is asked of a set whose images have no bias
+WITHOUT_BIAS = ("accuracy", "real_accuracy")  # of jaxbed's own, what is asked of a set whose images have no bias
 
 
 def measure(answers: Answers) -> dict[str, Counts]:

@@ -4,11 +4,12 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from jaxbed.evaluation import measures
+from jaxbed.evaluation import label_lists, measures
 from jaxbed.evaluation.answers import ANSWERS, read_answers, read_sets
 from jaxbed.stats import names
 from jaxbed.stats.reading import delimited, numbers
@@ -28,14 +29,15 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
-        label, bias = _labels(workdir, dataset, facts)
+        images = _images(workdir, dataset, facts)
         paths = answers(folder)
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
         for path in paths:
-            response, seeds, alive = _answers(workdir, path, len(label), facts)
+            response, seeds, alive = _answers(workdir, path, len(images.label), facts)
             status = np.where(alive, "ok", "diverged")
-            given = measures.Answers(response, label, bias, about["data"]["cue"], about.get("training_cells", ()))
+            cells = about.get("training_cells", ())
+            given = measures.Answers(response, images.label, images.bias, about["data"]["cue"], cells, real=images.real)
             for metric, (value, n_correct, n_total) in measures.measure(given).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
@@ -87,7 +89,7 @@ def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFram
     algorithm, about = _about(workdir)
     for (dataset, epoch), rows in chosen[chosen["algorithm"] == algorithm].groupby(["dataset", "epoch"], sort=False):
         names = np.array([*about["sets"][dataset].get("classes", about["classes"]), "none"])
-        label, _ = _labels(workdir, dataset, about["sets"][dataset])
+        label = _images(workdir, dataset, about["sets"][dataset]).label
         response, seeds, _ = _answers(workdir, workdir / "responses" / dataset / f"{int(epoch)}.npz", len(label), about["sets"][dataset])
         for seed, answers in zip(seeds, response, strict=True):
             if str(seed) not in set(rows["run"].astype(str)):
@@ -107,8 +109,17 @@ def _about(workdir: pathlib.Path) -> tuple[str, dict]:
     return files.read_object(config)["name"], read_sets(sets)
 
 
-def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, biases) of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
+class _Images(NamedTuple):
+    """The content of images.csv."""
+
+    name: pd.Series
+    label: np.ndarray  # [n]
+    bias: np.ndarray  # [n]
+    real: np.ndarray | None = None  # [n, most]: see `label_lists`
+
+
+def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
+    """What is known of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
 
     Raises ValueError for a table that lacks a column or holds other numbers than classes, and for one of other images, or in another
     order, than was evaluated.
@@ -117,37 +128,44 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: run: jaxbed eval {workdir}")
     try:
-        name, label, bias = _as_written(path) or _as_saved_again(path)
+        images = _as_written(path) or _as_saved_again(path)
     except ValueError as error:
         raise ValueError(f"{error}; {cure}") from error
-    if "images" in facts and facts["images"] != digest(name, label, bias):
+    if "images" in facts and facts["images"] != digest(images.name, images.label, images.bias):
         raise ValueError(f"{path} lists other images, or in another order, than sets.json describes; {cure}")
-    return label, bias
+    if "real" in facts and (images.real is None or facts["real"] != label_lists.digest(images.real)):
+        raise ValueError(f"{path} has other lists of classes in its column 'real' than sets.json describes; {cure}")
+    return images
 
 
-def _as_written(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarray] | None:
-    """Names, labels and biases of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
+def _as_written(path: pathlib.Path) -> _Images | None:
+    """The content of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
     with path.open("rb") as file:
-        if file.readline() != b"name,label,cue\n":
+        if file.readline() not in (b"name,label,cue\n", b"name,label,cue,real\n"):
             return None
     try:
-        images = pd.read_csv(path, dtype={"name": str}, keep_default_na=False)
+        images = pd.read_csv(path, dtype={"name": str, "real": str}, keep_default_na=False)
+        real = label_lists.from_cells(images["real"]) if "real" in images else None
     except ValueError:
         return None
     whole = isinstance(images.index, pd.RangeIndex) and all(images[column].dtype == np.int64 for column in ("label", "cue"))
     if not whole or (images["label"] < 0).any() or (images["cue"] < -1).any():
         return None
-    return images["name"].map(names.from_cell), images["label"].to_numpy(), images["cue"].to_numpy()
+    return _Images(images["name"].map(names.from_cell), images["label"].to_numpy(), images["cue"].to_numpy(), real)
 
 
-def _as_saved_again(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarray]:
+def _as_saved_again(path: pathlib.Path) -> _Images:
     """The same of a table that a spreadsheet saved: other separators, order of columns and ways to write numbers."""
     images = delimited.read(path)
     chosen = {name: names.find(name, images.columns) for name in ("name", "label", "cue")}
     if lost := [name for name, column in chosen.items() if column is None]:
         raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(images.columns)}")
     label, bias = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", 0), ("cue", -1)))
-    return images[chosen["name"]], label, bias
+    column = names.find("real", images.columns)
+    try:
+        return _Images(images[chosen["name"]], label, bias, None if column is None else label_lists.from_cells(images[column]))
+    except ValueError as error:
+        raise ValueError(f"{path}: real {error}") from error
 
 
 def digest(names: Iterable[str], label: np.ndarray, bias: np.ndarray) -> str:

@@ -31,7 +31,7 @@ class Pool(NamedTuple):
 def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
     """Everything that answers the sets; predict is a method's."""
     groups: dict[tuple, list[str]] = {}
-    for name, (split, _, decision) in sets.items():
+    for name, (split, _, decision, *_) in sets.items():
         groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images)), []).append(name)
     pools = []
     for (_, decision, streamed), names in groups.items():

@@ -192,7 +192,7 @@ def _answer(
     interrupt: Interrupt,
 ) -> bool:
     """Answers one set, each seed at its epoch [S], and writes what was answered; whether it came to its end."""
-    seeds, (split, _, rule), applied = networks.seeds, question.images, [networks.place(each) for each in question.conditions]
+    seeds, (split, _, rule, *_), applied = networks.seeds, question.images, [networks.place(each) for each in question.conditions]
     given: dict[str, list[jax.Array]] = {name: [] for name in question.asked}
     unmoved: dict[str, list[jax.Array]] = {name: [] for name in question.asked}
     most = attacking.BATCH if any(isinstance(each, Attacked) for each in applied) else batch_size

@@ -196,7 +196,7 @@ def _open(source: "Source", changing: list[str], settings: "Settings", asked: ar
                     f"--images {asked.images}: set {name} of {source.name} has no image {absent[0]!r} ({len(absent)} missing); its names "
                     f"are in responses/{name}/images.csv"
                 )
-            sets[f"{name}@{asked.images.stem}"] = images._replace(split=pick(images.split, rows))
+            sets[f"{name}@{asked.images.stem}"] = images._replace(split=pick(images.split, rows), real=None)
     folders = {benchmark: getattr(asked, benchmark) for benchmark in PUBLISHED if getattr(asked, benchmark)}
     cells = {benchmark: published_files.look(benchmark, folder, source, asked.severities) for benchmark, folder in folders.items()}
     return _Asked(changing, settings, sets, cells)

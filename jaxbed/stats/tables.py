@@ -24,6 +24,7 @@ ESCAPES = {
 }
 FRACTIONS = (
     "accuracy",
+    "real_accuracy",
     "aligned",
     "conflicting",
     "acc_diff",

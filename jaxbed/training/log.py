@@ -104,7 +104,7 @@ class Log:
                 self.say(f"images that cannot be read and are left out: {', '.join(lost[:3])}{others}")
             for note in source.notes:
                 self.say(note)
-            for name, (split, role, _) in source.sets.items():
+            for name, (split, role, *_) in source.sets.items():
                 counts = [[*cell, n] for cell, n in cells(split).items()]
                 self.write("set", variant=point, name=name, role=role, images=len(split.label), cells=counts)
                 self._one_colour(name, split)
@@ -112,7 +112,7 @@ class Log:
                     self.say(f"{name}: {warning}")
                 if warning := odd_classes(split, role, source):
                     self.say(f"{name}: {warning}")
-        sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, _) in points[0].source.sets.items())
+        sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, *_) in points[0].source.sets.items())
         self.say("evaluation sets: " + sets)
 
     def _one_colour(self, name: str, split: Split) -> None:

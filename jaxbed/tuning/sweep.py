@@ -182,7 +182,7 @@ def check_criterion(criterion: str, cfg: "Train", source: "Source") -> str:
     """The name of the validation split. Raises ValueError where it lacks what the criterion needs, before hours of training."""
     from jaxbed.evaluation import evaluate
 
-    splits = {name: split for name, (split, role, _) in evaluate.chosen(cfg, source).items() if role == "val"}
+    splits = {name: split for name, (split, role, *_) in evaluate.chosen(cfg, source).items() if role == "val"}
     if len(splits) != 1:
         raise ValueError(f"{source.name} is evaluated on {len(splits)} validation splits, and settings are chosen on one: see eval.sets")
     ((name, split),) = splits.items()

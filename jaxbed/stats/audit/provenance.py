@@ -37,15 +37,21 @@ def mixed_training_data(selected: pd.DataFrame, sources: Iterable[Mapping]) -> l
 
 
 def mixed_test_images(selected: pd.DataFrame, sources: Iterable[Mapping]) -> list[dict]:
-    """MIXED_TEST_IMAGES: data sets on which the runs of two workdirs were tested on different images, labels or biases."""
-    known = {(*run, name): facts.get("images") for source in sources for run in source["runs"] for name, facts in source["sets"].items()}
+    """MIXED_TEST_IMAGES: data sets on which the runs of two workdirs were tested on different images, labels or biases; if real_accuracy is
+    compared, also on different lists of classes.
+    """
+    known = {(*run, name): facts for source in sources for run in source["runs"] for name, facts in source["sets"].items()}
     findings = []
     for dataset, rows in selected.groupby("dataset", sort=False):
-        runs = [run for run in zip(rows["algorithm"], rows["run"], strict=True) if known.get((*run, dataset))]
-        values = _by_value(runs, {run: known[*run, dataset] for run in runs})
-        if len(values) > 1:
-            text = f"{dataset} has different images or labels for {' and for '.join(map(_runs, values.values()))}"
-            findings.append({"code": "MIXED_TEST_IMAGES", "text": text, "dataset": dataset})
+        compared = {"images": "images or labels"}
+        if (rows["metric"] == "real_accuracy").any():
+            compared["real"] = "lists of correct classes"
+        for fact, what in compared.items():
+            runs = [run for run in zip(rows["algorithm"], rows["run"], strict=True) if known.get((*run, dataset), {}).get(fact)]
+            values = _by_value(runs, {run: known[*run, dataset][fact] for run in runs})
+            if len(values) > 1:
+                text = f"{dataset} has different {what} for {' and for '.join(map(_runs, values.values()))}"
+                findings.append({"code": "MIXED_TEST_IMAGES", "text": text, "dataset": dataset})
     return findings
 
 

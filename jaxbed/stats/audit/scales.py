@@ -9,6 +9,7 @@ from jaxbed.stats import names
 RUN = ["algorithm", "run"]
 SHARES = (
     "accuracy",
+    "real_accuracy",
     "aligned",
     "conflicting",
     "ac_score",

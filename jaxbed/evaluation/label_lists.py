@@ -1,0 +1,47 @@
+"""Lists of classes that all count as correct for an image, next to its label: as an array, and as a column of images.csv."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+BETWEEN = "|"  # spreadsheets take no list with it for a number or a date
+CLASS = re.compile(r"(\d{1,9})(?:[.,]0+)?")  # also as they save a column of numbers and empty cells
+
+
+def padded(lists: Sequence[Sequence[int]]) -> np.ndarray:
+    """Lists of n images as [n, most] int32, filled up with -1."""
+    array = np.full((len(lists), max(map(len, lists), default=0)), -1, np.int32)
+    for row, classes in zip(array, lists, strict=True):
+        row[: len(classes)] = classes
+    return array
+
+
+def listed(answer: np.ndarray, lists: np.ndarray) -> np.ndarray:
+    """Whether each answer [..., n] is in the list of its image, of `padded` lists [n, most]; -1, which is no answer, never is."""
+    found = np.zeros(answer.shape, bool)
+    for classes in lists.T:  # a comparison with all at once would take as many times the memory
+        found |= (answer == classes) & (classes >= 0)
+    return found
+
+
+def cells(lists: np.ndarray) -> list[str]:
+    """Cells of a table: "970|795"; empty for no class."""
+    return [BETWEEN.join(map(str, row[row >= 0])) for row in lists]
+
+
+def from_cells(given: Iterable[str]) -> np.ndarray:
+    """What `cells` were made of. Raises ValueError for a cell that is no list of classes."""
+    lists = []
+    for cell in given:
+        found = [CLASS.fullmatch(part.strip()) for part in cell.split(BETWEEN)] if cell.strip() else []
+        if not all(found):
+            raise ValueError(f"{cell[:80]!r} is not a list of classes, such as 970{BETWEEN}795")
+        lists.append([int(one[1]) for one in found if one])
+    return padded(lists)
+
+
+def digest(lists: np.ndarray) -> str:
+    """Of the lists of all images, in their order."""
+    return hashlib.sha256("\n".join(cells(lists)).encode()).hexdigest()[:16]
