@@ -9,6 +9,7 @@ is required; every set that is named is evaluated.
     edge, silhouette, cue_conflict, sketch   16 classes (Geirhos et al.), `decision` sets the rule. Cue-conflict's bias is in its file
                    names, <shape><i>-<texture><j>.png; sketch may be a flat folder, as in model-vs-human: the fifth "_" field is the class
     cae, edsr      DeepAugment's images as test sets
+    model_vs_human   a folder with a sub-folder for each of Geirhos et al.'s 17 sets; each that is there is evaluated as mvh_<name>
 
 Class folders of ImageNet's sets are wnids, or numbers in wnid order; `class_index` names a file that maps other names (`imagenet_classes`).
 
@@ -24,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from jaxbed import values
-from jaxbed.data import augment, image_files, imagenet_classes
+from jaxbed.data import augment, image_files, imagenet_classes, model_vs_human
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.image_files import ImageFiles, Size
 from jaxbed.data.source import Component, EvaluationSet, Source
@@ -39,7 +40,7 @@ CLASSES = 1000
 NONE = "none"
 ZOOM_PX = 256  # BiasBed resizes 224-px stimuli to this before the centre crop
 
-EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr")
+EVALUATED = ("val", "stylized", "imagenet_a", "imagenet_r", "edge", "silhouette", "cue_conflict", "sketch", "cae", "edsr", "model_vs_human")
 
 
 @dataclasses.dataclass
@@ -65,6 +66,7 @@ class Config:
     class_index: str = ""  # CSV file folder,class: the ImageNet class of each folder, if names do not show it
     cae: str = ""
     edsr: str = ""
+    model_vs_human: str = ""
     decision: str = "sixteen_mean_prob"  # of the 16-class sets; BiasBed: sixteen_mean_logit
     zoom: bool = False  # resize 16-class stimuli to 256 px and crop the central 224, as BiasBed did; else unchanged
     side_px: Count = 224  # of evaluation images
@@ -82,7 +84,7 @@ class Config:
         train, components, held, also = _training(self) if self.train != NONE else _nothing(self)
         image = _split(self, train)
         sets = {"val": EvaluationSet(_split(self, held), "val")} if held else {}
-        sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self)
+        sets |= _thousand(self, train.classes) | _two_hundred(self) | _sixteen(self) | _model_vs_human(self)
         if not held and self.train != NONE:
             if "imagenet" not in sets:
                 raise ValueError("data.val_from_train = 0 selects epochs on ImageNet-val: name it with --config.data.val=FOLDER")
@@ -223,6 +225,18 @@ def _sixteen(cfg: Config) -> dict[str, EvaluationSet]:
         _check_classes(f"data.{name}: {location}", opened.classes, SIXTEEN)
         split = _split(cfg, opened)
         sets[name] = EvaluationSet(split._replace(bias=textures(split.name)) if name == "cue_conflict" else split, "ood", cfg.decision)
+    return sets
+
+
+def _model_vs_human(cfg: Config) -> dict[str, EvaluationSet]:
+    sets = {}
+    opened_sets = model_vs_human.open_sets(cfg.model_vs_human, cfg.side_px, SIXTEEN, cfg.threads) if cfg.model_vs_human else {}
+    for name, opened in opened_sets.items():
+        _check_classes(f"data.model_vs_human: {name}", opened.classes, SIXTEEN)
+        split = _split(cfg, opened)
+        if name == "mvh_cue_conflict":
+            split = split._replace(bias=textures(np.array([model_vs_human.image_id(image) for image in split.name])))
+        sets[name] = EvaluationSet(split, "ood", cfg.decision)
     return sets
 
 

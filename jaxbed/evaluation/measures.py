@@ -4,6 +4,7 @@ An image is *aligned* where its bias votes for its label, *conflicting* where it
 `Answers` in the table MEASURES, by the name that it has in every table:
 
 accuracy        correct / all
+kept_accuracy   the same over the images that count, where only some do: model-vs-human's, without excluded conditions
 aligned         accuracy on the aligned images
 conflicting     accuracy on the conflicting images
 cue_accuracy    answers equal to the bias / conflicting images
@@ -49,6 +50,7 @@ class Answers:
     bias: np.ndarray  # [n]: the class that another attribute votes for, -1 where unknown
     bias_name: str = ""  # what that attribute is: "texture"
     training_cells: Sequence[Sequence[int]] = ()  # (label, bias, images) of each cell of the training set
+    kept: np.ndarray | None = None  # [n] bool: which images count, in a set that says so
 
     @cached_property
     def correct(self) -> np.ndarray:  # [S, n] bool
@@ -91,6 +93,10 @@ def plain(value: np.ndarray) -> Counts:
 
 def accuracy(answers: Answers) -> Counts:
     return ratio(answers.correct.sum(1), len(answers.label))
+
+
+def kept_accuracy(answers: Answers) -> Counts | None:
+    return None if answers.kept is None else ratio(answers.correct[:, answers.kept].sum(1), answers.kept.sum())
 
 
 def aligned(answers: Answers) -> Counts | None:
@@ -189,6 +195,7 @@ def adjusted(answers: Answers) -> Counts | None:
 
 MEASURES: dict[str, Measure] = {
     "accuracy": accuracy,
+    "kept_accuracy": kept_accuracy,
     "aligned": aligned,
     "conflicting": conflicting,
     "cue_accuracy": cue_accuracy,
@@ -202,7 +209,7 @@ MEASURES: dict[str, Measure] = {
     "group_mean": group_mean,
     "adjusted": adjusted,
 }
-WITHOUT_BIAS = ("accuracy",)  # of jaxbed's own, what is asked of a set whose images have no bias
+WITHOUT_BIAS = ("accuracy", "kept_accuracy")  # of jaxbed's own, what is asked of a set whose images have no bias
 
 
 def measure(answers: Answers) -> dict[str, Counts]:

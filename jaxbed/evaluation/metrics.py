@@ -4,10 +4,12 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from jaxbed.data import model_vs_human
 from jaxbed.evaluation import measures
 from jaxbed.evaluation.answers import ANSWERS, read_answers, read_sets
 from jaxbed.stats import names
@@ -28,14 +30,15 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
-        label, bias = _labels(workdir, dataset, facts)
+        name, label, bias = _images(workdir, dataset, facts)
+        kept = model_vs_human.kept(dataset, name)
         paths = answers(folder)
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
         for path in paths:
             response, seeds, alive = _answers(workdir, path, len(label), facts)
             status = np.where(alive, "ok", "diverged")
-            given = measures.Answers(response, label, bias, about["data"]["cue"], about.get("training_cells", ()))
+            given = measures.Answers(response, label, bias, about["data"]["cue"], about.get("training_cells", ()), kept)
             for metric, (value, n_correct, n_total) in measures.measure(given).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
@@ -84,18 +87,42 @@ def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFram
     each pair that occurs.
     """
     workdir, parts = pathlib.Path(workdir), []
-    algorithm, about = _about(workdir)
+    algorithm, _ = _about(workdir)
     for (dataset, epoch), rows in chosen[chosen["algorithm"] == algorithm].groupby(["dataset", "epoch"], sort=False):
-        names = np.array([*about["sets"][dataset].get("classes", about["classes"]), "none"])
-        label, _ = _labels(workdir, dataset, about["sets"][dataset])
-        response, seeds, _ = _answers(workdir, workdir / "responses" / dataset / f"{int(epoch)}.npz", len(label), about["sets"][dataset])
-        for seed, answers in zip(seeds, response, strict=True):
+        given = trials(workdir, dataset, int(epoch))
+        names = np.array([*given.classes, "none"])
+        for seed, answers in zip(given.seeds, given.response, strict=True):
             if str(seed) not in set(rows["run"].astype(str)):
                 continue
-            pairs, counts = np.unique(np.stack([label, answers]), axis=1, return_counts=True)
+            pairs, counts = np.unique(np.stack([given.label, answers]), axis=1, return_counts=True)
             same = {"algorithm": algorithm, "run": seed, "dataset": dataset, "epoch": int(epoch)}
             parts.append(pd.DataFrame({**same, "label": names[pairs[0]], "answer": names[pairs[1]], "images": counts}))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+class Trials(NamedTuple):
+    """What the seeds of a run answered to the images of a set at one epoch."""
+
+    name: np.ndarray  # [n] of images
+    label: np.ndarray  # [n]
+    response: np.ndarray  # [S, n]: index into classes, -1 for none
+    seeds: np.ndarray  # [S]
+    alive: np.ndarray  # [S] bool: still finite
+    classes: list[str]
+
+
+def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
+    """The answers to a set at one epoch. Raises FileNotFoundError, with the epochs there are, where it has none."""
+    _, about = _about(workdir)
+    facts, path = about["sets"][dataset], workdir / "responses" / dataset / f"{epoch}.npz"
+    if not path.is_file():
+        there = ", ".join(other.stem for other in answers(path.parent))
+        raise FileNotFoundError(
+            f"{path} is missing: of {dataset} there are answers of epochs {there or '(none)'}; run: jaxbed eval {workdir}"
+        )
+    name, label, _ = _images(workdir, dataset, facts)
+    response, seeds, alive = _answers(workdir, path, len(label), facts)
+    return Trials(name, label, response, seeds, alive, facts.get("classes", about.get("classes", [])))
 
 
 def _about(workdir: pathlib.Path) -> tuple[str, dict]:
@@ -107,8 +134,8 @@ def _about(workdir: pathlib.Path) -> tuple[str, dict]:
     return files.read_object(config)["name"], read_sets(sets)
 
 
-def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, biases) of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
+def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(names, labels, biases) of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
 
     Raises ValueError for a table that lacks a column or holds other numbers than classes, and for one of other images, or in another
     order, than was evaluated.
@@ -122,7 +149,7 @@ def _labels(workdir: pathlib.Path, dataset: str, facts: dict) -> tuple[np.ndarra
         raise ValueError(f"{error}; {cure}") from error
     if "images" in facts and facts["images"] != digest(name, label, bias):
         raise ValueError(f"{path} lists other images, or in another order, than sets.json describes; {cure}")
-    return label, bias
+    return name.to_numpy(str), label, bias
 
 
 def _as_written(path: pathlib.Path) -> tuple[pd.Series, np.ndarray, np.ndarray] | None:
