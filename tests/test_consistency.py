@@ -84,6 +84,16 @@ def command(capsys, *words):
     return code, captured.out + captured.err
 
 
+def write(tmp_path, name, text):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+LINE = "subject-01,1,1,0.7,cat,cat,c50,0001_x_s01_c50_cat_00_1.png\n"
+
+
 # Agreement
 
 
@@ -174,7 +184,7 @@ def test_conditions_observers_and_sets_are_averaged_in_the_published_order(tmp_p
     for name in PAIRED:
         assert (got[f"{name}_low"] <= got[f"{name}_high"]).all()
     assert set(found.conditions["condition"]) == {"c50", "c05", "90", "180", "270"}
-    again, _ = compared(tmp_path / "run", tmp_path / "humans")
+    again, _ = compared(tmp_path / "humans", tmp_path / "run")
     pd.testing.assert_frame_equal(again.pairs, found.pairs)
 
 
@@ -287,6 +297,14 @@ def test_what_is_shown_and_written(tmp_path, capsys, run):
     assert figures.by_condition(found) is None
 
 
+@pytest.mark.parametrize("subject", ["subject-01", "resnet50"])
+def test_a_single_decision_maker_has_an_accuracy(tmp_path, capsys, subject):
+    path = write(tmp_path, "contrast_a_1.csv", f"{HEADER}\n{LINE}".replace("subject-01", subject))
+    code, text = command(capsys, path, "--out", tmp_path / "out")
+    assert code == 0 and "1.000 (1.000 to 1.000)" in text
+    assert (tmp_path / "out" / "pairs.csv").read_text().startswith("dataset,model,other,trials,squared_accuracy_difference,")
+
+
 def test_the_epoch_of_each_seed_is_chosen(tmp_path, capsys, run):
     def accuracy(rule):
         return compared(run, rule=rule)[0].accuracies.set_index(["dataset", "model"])["accuracy"]
@@ -303,16 +321,6 @@ def test_the_epoch_of_each_seed_is_chosen(tmp_path, capsys, run):
 # Bad input
 
 
-def write(tmp_path, name, text):
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    return path
-
-
-LINE = "subject-01,1,1,0.7,cat,cat,c50,0001_x_s01_c50_cat_00_1.png\n"
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -325,6 +333,7 @@ LINE = "subject-01,1,1,0.7,cat,cat,c50,0001_x_s01_c50_cat_00_1.png\n"
         ("contrast_a_1.csv", f"{HEADER}\n{LINE}{LINE.replace(',c50,', ',,')}", "line 3 has no condition"),
         ("contrast_a_1.csv", f"{HEADER}\n{LINE.replace('c50', 'c100')}", "there are no trials of conditions that count"),
         ("contrast_a_1.csv", f"{HEADER}\n{LINE}{LINE.replace('subject-01', 'subject_01')}", "differ only in case, spaces, _, -"),
+        ("contrast_a_1.csv", f"{HEADER}\n{LINE.replace('subject-01', 'humans')}", "is named 'humans', which stands for all humans"),
         ("original_a_1.csv", f"{HEADER}\n{LINE}", "its name begins with no set of model-vs-human; files are named <dataset>_<subject>"),
     ],
 )

@@ -84,7 +84,7 @@ def join(tables: Iterable[Table], notes: list[str]) -> Decisions:
     for dataset, of_subjects in given.items():
         if of_subjects:
             columns = {subject: _once(pd.concat(parts), dataset, subject, notes) for subject, parts in of_subjects.items()}
-            joined[dataset] = pd.concat(columns, axis=1)
+            joined[dataset] = pd.concat(columns, axis=1).sort_index()  # the same draws of images in any order of paths
             notes += _missing(joined[dataset], dataset)
     models = [subject for subject in sources if not is_human(subject)]
     for model in models:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 def matrix(given: Study) -> "Figure":
     """Error consistency of each decision maker with each, mean over sets: numbers on colours."""
-    return correlation_figures.matrices({"error_consistency": study.matrix(given)})
+    wide = study.matrix(given)
+    for party in given.parties:
+        wide.loc[party, party] = wide.loc[party, party] if party == HUMANS else 1.0  # of the same decisions
+    return correlation_figures.matrices({"error_consistency": wide})
 
 
 def by_condition(given: Study) -> "Figure | None":
@@ -38,6 +41,6 @@ def by_condition(given: Study) -> "Figure | None":
             axes.set(title=dataset, ylim=(-0.2, 1), xticks=range(len(conditions)), xticklabels=conditions)
             axes.tick_params(axis="x", labelrotation=40 * (max(map(len, conditions)) > 4))
             axes.grid(True)
-        figure.supylabel("error consistency with humans")
+        figure.supylabel("error consistency with humans", fontsize="medium")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure

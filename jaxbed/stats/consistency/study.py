@@ -64,9 +64,12 @@ class _Sum:
 
 
 def compare(given: Decisions, seed: int = SEED) -> Study:
-    """Raises ValueError where there are no trials."""
+    """Raises ValueError where there are no trials, and for a model that is named as all humans together are."""
     if not given.correct:
         raise ValueError("there are no trials of conditions that count: name workdirs or files with others than the excluded conditions")
+    if HUMANS in given.models:
+        cure = f"name it otherwise, or {decisions.HUMAN}... if it is a human"
+        raise ValueError(f"a decision maker is named {HUMANS!r}, which stands for all humans together: {cure}")
     has_humans = any(map(decisions.is_human, (subject for correct in given.correct.values() for subject in correct)))
     parties = [*given.models, *([HUMANS] if has_humans else [])]
     rows: list[list[dict]] = [[], [], []]
@@ -132,7 +135,7 @@ def _of_dataset(dataset: str, correct: pd.DataFrame, parties: list[str], rng: np
     hits = shown = np.zeros((RESAMPLES + 1, len(subjects)))
     shared, conditions, values = np.zeros((len(subjects),) * 2), [], []
     for condition in DATASETS[dataset].kept:
-        cells = correct[(correct.index.get_level_values("condition") == condition)].to_numpy()
+        cells = correct[correct.index.get_level_values("condition") == condition].to_numpy()
         if not len(cells):
             continue
         drawn = rng.multinomial(len(cells), np.full(len(cells), 1 / len(cells)), RESAMPLES)
@@ -143,11 +146,17 @@ def _of_dataset(dataset: str, correct: pd.DataFrame, parties: list[str], rng: np
         conditions.append((model_vs_human.spell(condition), _sum_of_parties(trials[0], models, parties), values[-1][0]))
         shared += trials[0]
     of_pairs = agreement.mean(np.stack(values), 0)
-    pooled = [np.concatenate([count[:, :models], count[:, models:].sum(1, keepdims=True)], 1)[:, : len(parties)] for count in (hits, shown)]
-    accuracy = agreement.ratio(pooled[0], pooled[1])
+    hits, shown = (_pool(count, models, parties) for count in (hits, shown))
     of_conditions = [(text, trials, _of_parties(each, models, parties)) for text, trials, each in conditions]
     total = _sum_of_parties(shared, models, parties)
-    return _Numbers(accuracy, _of_parties(of_pairs, models, parties), pooled[1][0], total, of_conditions)
+    return _Numbers(agreement.ratio(hits, shown), _of_parties(of_pairs, models, parties), shown[0], total, of_conditions)
+
+
+def _pool(counts: np.ndarray, models: int, parties: list[str]) -> np.ndarray:
+    """[R + 1, M] -> [R + 1, P]: those of observers are added."""
+    if HUMANS not in parties:
+        return counts
+    return np.concatenate([counts[:, :models], counts[:, models:].sum(1, keepdims=True)], 1)
 
 
 def _of_parties(values: np.ndarray, models: int, parties: list[str]) -> np.ndarray:
