@@ -1,4 +1,4 @@
-"""The command `jaxbed`: train, eval, measure, sweep, launch, stats, correlate. Each imports only what it needs."""
+"""The command `jaxbed`: train, eval, measure, sweep, launch, stats, correlate, consistency. Each imports only what it needs."""
 
 import argparse
 import dataclasses
@@ -17,6 +17,7 @@ USAGE = """usage: jaxbed COMMAND ...
   launch --processes N -- python -m jaxbed.main ...                        several processes of one run on this machine
   stats WORKDIR... | SCORES.csv                                            compare algorithms (jaxbed stats --help)
   correlate TABLE.csv...                                                   biases of models and how they generalise (... --help)
+  consistency PATH...                                                      do networks and humans err on the same images (... --help)
 """
 
 
@@ -46,6 +47,10 @@ def main() -> int:
         from jaxbed.stats.correlations import main as correlations
 
         return correlations.main(rest)
+    if command == "consistency":
+        from jaxbed.stats.consistency import main as consistency
+
+        return consistency.main(rest)
     if command == "launch":
         from jaxbed.system import starter
 
@@ -54,9 +59,8 @@ def main() -> int:
         print(USAGE)
         return 0
     if command:
-        ending.tell(
-            "jaxbed", f"{command!r} is not a command; there are train, eval, measure, sweep, launch, stats and correlate, see jaxbed --help"
-        )
+        known = "train, eval, measure, sweep, launch, stats, correlate and consistency"
+        ending.tell("jaxbed", f"{command!r} is not a command; there are {known}, see jaxbed --help")
     else:
         print(USAGE, file=sys.stderr)
     return 2

@@ -15,12 +15,13 @@ from commands import ROOT
 import jaxbed
 from jaxbed import cli, command_line, config, main
 from jaxbed.evaluation import decision_rules, measures
-from jaxbed.measures import main as measuring
+from jaxbed.measures import options as measuring
 from jaxbed.models import resnet
 from jaxbed.presets import datasets, published
 from jaxbed.stats import main as statistics
 from jaxbed.stats import new_datasets, options
 from jaxbed.stats.comparisons import pairwise
+from jaxbed.stats.consistency import main as consistency
 from jaxbed.stats.correlations import main as correlations
 from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import rules
@@ -32,6 +33,7 @@ EXTENDING = sorted((ROOT / "docs" / "extending").glob("*.md"))
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 TRAIN, EVAL, SWEEP = ("python", "-m", "jaxbed.main"), ("jaxbed", "eval"), ("jaxbed", "sweep")
 STATS, CORRELATE, MEASURE = ("jaxbed", "stats"), ("jaxbed", "correlate"), ("jaxbed", "measure")
+CONSISTENCY = ("jaxbed", "consistency")
 
 
 def commands(text: str) -> list[list[str]]:
@@ -63,7 +65,7 @@ def understand(words: list[str]) -> None:
     if words[:2] == ["jaxbed", "launch"]:
         assert words[2] == "--processes" and words[3].isdecimal() and words[4] == "--"
         words = words[5:]
-    kind = next((kind for kind in (TRAIN, STATS, CORRELATE, MEASURE, EVAL, SWEEP) if tuple(words[: len(kind)]) == kind), None)
+    kind = next((kind for kind in (TRAIN, STATS, CORRELATE, CONSISTENCY, MEASURE, EVAL, SWEEP) if tuple(words[: len(kind)]) == kind), None)
     rest = words[len(kind or ()) :]
     if kind == TRAIN:
         cfg = command_line.parse(rest).cfg
@@ -73,6 +75,8 @@ def understand(words: list[str]) -> None:
         options.check(options.parse(rest)[0])
     elif kind == CORRELATE:
         correlations.parse(rest)
+    elif kind == CONSISTENCY:
+        assert consistency.parse(rest).paths
     elif kind == MEASURE:
         assert measuring.parse(rest).workdirs
     elif kind == EVAL:

@@ -453,7 +453,9 @@ def test_a_config_of_a_module_that_is_gone_is_an_error_that_names_it():
 
 
 def test_an_unknown_command_is_named_with_those_there_are(refusals):
-    assert_refused(refusals["unknown"], "'evaluate' is not a command; there are train, eval, measure, sweep, launch, stats and correlate")
+    assert_refused(
+        refusals["unknown"], "'evaluate' is not a command; there are train, eval, measure, sweep, launch, stats, correlate and consistency"
+    )
 
 
 @pytest.mark.parametrize("name, code", [("nothing", 2), ("--help", 0)])

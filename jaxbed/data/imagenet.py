@@ -12,6 +12,7 @@ is required; every set that is named is evaluated.
                    bias is in its file names, <shape><i>-<texture><j>.png; sketch and stylized_16 may be flat folders, as in
                    model-vs-human: the fifth "_" field is the class
     cae, edsr      DeepAugment's images as test sets
+    model_vs_human   a folder with a sub-folder for each of Geirhos et al.'s 17 sets; each that is there is evaluated as mvh_<name>
 
 Sets of 224 px are not resized (`zoom` is an exception): images of another size than side_px are refused.
 
@@ -70,6 +71,7 @@ class Config:
     class_index: str = ""  # CSV file folder,class: the ImageNet class of each folder, if names do not show it
     cae: str = ""
     edsr: str = ""
+    model_vs_human: str = ""
     decision: str = "sixteen_mean_prob"  # of the 16-class sets; BiasBed: sixteen_mean_logit
     zoom: bool = False  # resize 16-class stimuli but stylized_16 to 256 px and crop the central 224, as BiasBed did; else unchanged
     side_px: Count = 224  # of evaluation images

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxbed.data import image_files, imagenet_classes, imagenet_real
+from jaxbed.data import image_files, imagenet_classes, imagenet_real, model_vs_human
 from jaxbed.data.image_files import ImageFiles, Size
 from jaxbed.data.source import EvaluationSet
 from jaxbed.data.split import Split, in_memory
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 THOUSAND = ("val", "imagenet_v2", "imagenet_v2_threshold", "imagenet_v2_top", "imagenet_sketch", "stylized", "cae", "edsr")
 SIXTEEN = ("edge", "silhouette", "cue_conflict", "sketch", "stylized_16")
-NAMES = (*THOUSAND, *imagenet_classes.SUBSETS, *SIXTEEN)
+NAMES = (*THOUSAND, *imagenet_classes.SUBSETS, *SIXTEEN, "model_vs_human")
 FLAT = ("sketch", "stylized_16")  # may be flat folders
 ZOOM_PX = 256  # BiasBed resizes 224-px stimuli to this before the centre crop
 PUBLISHED = {  # images
@@ -34,7 +34,7 @@ def open_sets(cfg: "Config", classes: tuple[str, ...]) -> dict[str, EvaluationSe
 
     Raises FileNotFoundError or ValueError, which name the field and the cure, for a set that does not exist or has other classes.
     """
-    return _thousand(cfg, classes) | _two_hundred(cfg) | _sixteen(cfg)
+    return _thousand(cfg, classes) | _two_hundred(cfg) | _sixteen(cfg) | _model_vs_human(cfg)
 
 
 def _thousand(cfg: "Config", classes: tuple[str, ...]) -> dict[str, EvaluationSet]:
@@ -82,6 +82,18 @@ def _sixteen(cfg: "Config") -> dict[str, EvaluationSet]:
         check_classes(f"data.{name}: {location}", opened.classes, groups)
         shown = split(cfg, opened)
         sets[name] = EvaluationSet(shown._replace(bias=textures(shown.name)) if name == "cue_conflict" else shown, "ood", cfg.decision)
+    return sets
+
+
+def _model_vs_human(cfg: "Config") -> dict[str, EvaluationSet]:
+    sets, groups = {}, decision_rules.NAMES
+    opened_sets = model_vs_human.open_sets(cfg.model_vs_human, cfg.side_px, groups, cfg.threads) if cfg.model_vs_human else {}
+    for name, opened in opened_sets.items():
+        check_classes(f"data.model_vs_human: {name}", opened.classes, groups)
+        shown = split(cfg, opened)
+        if name == "mvh_cue_conflict":
+            shown = shown._replace(bias=textures(np.array([model_vs_human.image_id(image) for image in shown.name])))
+        sets[name] = EvaluationSet(shown, "ood", cfg.decision)
     return sets
 
 

@@ -5,6 +5,7 @@ An image is *aligned* where its bias votes for its label, *conflicting* where it
 
 accuracy        correct / all
 real_accuracy   answers in the list of their image / images whose list is not empty (ReaL, Beyer et al., 2020); only of sets with lists
+kept_accuracy   the same over the images that count, where only some do: model-vs-human's, without excluded conditions
 aligned         accuracy on the aligned images
 conflicting     accuracy on the conflicting images
 cue_accuracy    answers equal to the bias / conflicting images
@@ -53,6 +54,7 @@ class Answers:
     bias_name: str = ""  # what that attribute is: "texture"
     training_cells: Sequence[Sequence[int]] = ()  # (label, bias, images) of each cell of the training set
     real: np.ndarray | None = None  # [n, most]: all classes that count as correct, -1 for none: see `label_lists`
+    kept: np.ndarray | None = None  # [n] bool: which images count, in a set that says so
 
     @cached_property
     def correct(self) -> np.ndarray:  # [S, n] bool
@@ -101,6 +103,10 @@ def real_accuracy(answers: Answers) -> Counts | None:
     if answers.real is None:
         return None
     return ratio(label_lists.listed(answers.response, answers.real).sum(1), (answers.real >= 0).any(1).sum())
+
+
+def kept_accuracy(answers: Answers) -> Counts | None:
+    return None if answers.kept is None else ratio(answers.correct[:, answers.kept].sum(1), answers.kept.sum())
 
 
 def aligned(answers: Answers) -> Counts | None:
@@ -200,6 +206,7 @@ def adjusted(answers: Answers) -> Counts | None:
 MEASURES: dict[str, Measure] = {
     "accuracy": accuracy,
     "real_accuracy": real_accuracy,
+    "kept_accuracy": kept_accuracy,
     "aligned": aligned,
     "conflicting": conflicting,
     "cue_accuracy": cue_accuracy,
@@ -213,7 +220,7 @@ MEASURES: dict[str, Measure] = {
     "group_mean": group_mean,
     "adjusted": adjusted,
 }
-WITHOUT_BIAS = ("accuracy", "real_accuracy")  # of jaxbed's own, what is asked of a set whose images have no bias
+WITHOUT_BIAS = ("accuracy", "real_accuracy", "kept_accuracy")  # of jaxbed's own, what is asked of a set whose images have no bias
 
 
 def measure(answers: Answers) -> dict[str, Counts]:

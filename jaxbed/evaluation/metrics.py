@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from jaxbed.data import model_vs_human
 from jaxbed.evaluation import label_lists, measures
 from jaxbed.evaluation.answers import ANSWERS, read_answers, read_sets
 from jaxbed.stats import names
@@ -30,6 +31,7 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
         images = _images(workdir, dataset, facts)
+        kept = model_vs_human.kept(dataset, images.name)
         paths = answers(folder)
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
@@ -37,7 +39,7 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
             response, seeds, alive = _answers(workdir, path, len(images.label), facts)
             status = np.where(alive, "ok", "diverged")
             cells = about.get("training_cells", ())
-            given = measures.Answers(response, images.label, images.bias, about["data"]["cue"], cells, real=images.real)
+            given = measures.Answers(response, images.label, images.bias, about["data"]["cue"], cells, images.real, kept)
             for metric, (value, n_correct, n_total) in measures.measure(given).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
@@ -86,18 +88,42 @@ def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFram
     each pair that occurs.
     """
     workdir, parts = pathlib.Path(workdir), []
-    algorithm, about = _about(workdir)
+    algorithm, _ = _about(workdir)
     for (dataset, epoch), rows in chosen[chosen["algorithm"] == algorithm].groupby(["dataset", "epoch"], sort=False):
-        names = np.array([*about["sets"][dataset].get("classes", about["classes"]), "none"])
-        label = _images(workdir, dataset, about["sets"][dataset]).label
-        response, seeds, _ = _answers(workdir, workdir / "responses" / dataset / f"{int(epoch)}.npz", len(label), about["sets"][dataset])
-        for seed, answers in zip(seeds, response, strict=True):
+        given = trials(workdir, dataset, int(epoch))
+        names = np.array([*given.classes, "none"])
+        for seed, answers in zip(given.seeds, given.response, strict=True):
             if str(seed) not in set(rows["run"].astype(str)):
                 continue
-            pairs, counts = np.unique(np.stack([label, answers]), axis=1, return_counts=True)
+            pairs, counts = np.unique(np.stack([given.label, answers]), axis=1, return_counts=True)
             same = {"algorithm": algorithm, "run": seed, "dataset": dataset, "epoch": int(epoch)}
             parts.append(pd.DataFrame({**same, "label": names[pairs[0]], "answer": names[pairs[1]], "images": counts}))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+class Trials(NamedTuple):
+    """What the seeds of a run answered to the images of a set at one epoch."""
+
+    name: np.ndarray  # [n] of images
+    label: np.ndarray  # [n]
+    response: np.ndarray  # [S, n]: index into classes, -1 for none
+    seeds: np.ndarray  # [S]
+    alive: np.ndarray  # [S] bool: still finite
+    classes: list[str]
+
+
+def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
+    """The answers to a set at one epoch. Raises FileNotFoundError, with the epochs there are, where it has none."""
+    _, about = _about(workdir)
+    facts, path = about["sets"][dataset], workdir / "responses" / dataset / f"{epoch}.npz"
+    if not path.is_file():
+        there = ", ".join(other.stem for other in answers(path.parent))
+        raise FileNotFoundError(
+            f"{path} is missing: of {dataset} there are answers of epochs {there or '(none)'}; run: jaxbed eval {workdir}"
+        )
+    images = _images(workdir, dataset, facts)
+    response, seeds, alive = _answers(workdir, path, len(images.label), facts)
+    return Trials(images.name, images.label, response, seeds, alive, facts.get("classes", about.get("classes", [])))
 
 
 def _about(workdir: pathlib.Path) -> tuple[str, dict]:
@@ -112,7 +138,7 @@ def _about(workdir: pathlib.Path) -> tuple[str, dict]:
 class _Images(NamedTuple):
     """The content of images.csv."""
 
-    name: pd.Series
+    name: np.ndarray  # [n]
     label: np.ndarray  # [n]
     bias: np.ndarray  # [n]
     real: np.ndarray | None = None  # [n, most]: see `label_lists`
@@ -151,7 +177,7 @@ def _as_written(path: pathlib.Path) -> _Images | None:
     whole = isinstance(images.index, pd.RangeIndex) and all(images[column].dtype == np.int64 for column in ("label", "cue"))
     if not whole or (images["label"] < 0).any() or (images["cue"] < -1).any():
         return None
-    return _Images(images["name"].map(names.from_cell), images["label"].to_numpy(), images["cue"].to_numpy(), real)
+    return _Images(images["name"].map(names.from_cell).to_numpy(str), images["label"].to_numpy(), images["cue"].to_numpy(), real)
 
 
 def _as_saved_again(path: pathlib.Path) -> _Images:
@@ -163,9 +189,10 @@ def _as_saved_again(path: pathlib.Path) -> _Images:
     label, bias = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", 0), ("cue", -1)))
     column = names.find("real", images.columns)
     try:
-        return _Images(images[chosen["name"]], label, bias, None if column is None else label_lists.from_cells(images[column]))
+        real = None if column is None else label_lists.from_cells(images[column])
     except ValueError as error:
         raise ValueError(f"{path}: real {error}") from error
+    return _Images(images[chosen["name"]].to_numpy(str), label, bias, real)
 
 
 def digest(names: Iterable[str], label: np.ndarray, bias: np.ndarray) -> str:

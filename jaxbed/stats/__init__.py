@@ -44,6 +44,10 @@ correlations/             `jaxbed correlate`: biases of models and how they gene
     main, models          the command line and what it writes; tables of models
     coefficients, study   Spearman's rho and how firm it is; all pairs and groups
     figures               matrices, and models as points
+consistency/              `jaxbed consistency`: do networks and humans err on the same images?
+    main, decisions       the command line and what it writes; decisions of workdirs and of published files, matched by image
+    agreement, study      error consistency; all pairs, averaged in the published order
+    figures               matrices, and lines by condition
 figures/                  drawing: which figures there are; rank_figures, score_figures, style, tikz
 output/                   results as files
     destination           folders that are filled at once; the terminal

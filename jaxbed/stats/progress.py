@@ -1,4 +1,4 @@
-"""Shows on stderr what `jaxbed stats` or `jaxbed correlate` is doing: a status line on a terminal, elsewhere one line per stage.
+"""Shows on stderr what `jaxbed stats`, `correlate` or `consistency` is doing: a status line on a terminal, elsewhere one line per stage.
 
 Stages are log records of `jaxbed.stats` (info: a stage; debug: a step of one): the functions that compute only log.
 """
