@@ -28,9 +28,16 @@ from jaxbed.tuning import launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COLUMNS = ("model", "category", "file", "net", "mean", "std")
-HANDED = ("frost", "imagenet_c", "imagenet_cbar", "epsilons")  # options of jaxbed measure
-BIASES = ("shape_bias", "low_freq", "high_freq", *(name + of for of in ("", "_norm") for name in ("bandwidth", "centre", "sensitivity")))
-BENCHMARKS = {  # column: (data set, measure)
+HANDED = ("sets", "frost", "imagenet_c", "imagenet_cbar", "epsilons")  # options of jaxbed measure
+BAND = [name + threshold for threshold in ("", "_norm") for name in ("bandwidth", "centre", "sensitivity")]
+BIASES = {  # column: (data set, measure)
+    "shape_bias": ("cue_conflict", "shape_bias"),
+    "low_freq": ("imagenet", "low_freq"),
+    "high_freq": ("imagenet", "high_freq"),
+    **{name: ("imagenet", name) for name in BAND},
+    **{f"{name}_16": ("imagenet_16", name) for name in BAND},  # with --config.data.sixteen_of_val=True and --sets imagenet,imagenet_16
+}
+BENCHMARKS = {
     "imagenet": ("imagenet", "accuracy"),
     "imagenet_v2": ("imagenet_v2", "accuracy"),
     "imagenet_real": ("imagenet", "real_accuracy"),
@@ -105,11 +112,7 @@ def rows(models: pd.DataFrame, out: pathlib.Path) -> tuple[pd.DataFrame, pd.Data
     biases, benchmarks = [], []
     for row in models.itertuples():
         value = numbers(out / folder(row.model))
-        of_bias = value[value.index.get_level_values("metric").isin(BIASES)]
-        leaning = {
-            metric: float(number) for (dataset, metric), number in of_bias.items() if metric != "shape_bias" or dataset == "cue_conflict"
-        }
-        biases.append({"model": row.model, "category": row.category, **{name: leaning.get(name) for name in BIASES}})
+        biases.append({"model": row.model, "category": row.category, **{name: value.get(place) for name, place in BIASES.items()}})
         scored = {
             name: value.get(place) * (1 if "mce" in name else 100) if place in value.index else None for name, place in BENCHMARKS.items()
         }

@@ -71,6 +71,15 @@ def test_sets_of_1000_classes_are_labelled_by_the_number_or_wnid_of_their_folder
     assert [WNIDS.index(name.partition("/")[0]) for name in sketch.name] == sketch.label.tolist()
 
 
+def test_images_of_the_16_groups_are_a_set_of_their_own(root):
+    of_groups = opened(val=root / "val", sixteen_of_val=True).sets["imagenet_16"]
+    assert len(of_groups.split.label) == 207 and of_groups.decision == "sixteen_mean_prob"
+    shown = {pathlib.PurePath(name).parts[0]: label for name, label in zip(of_groups.split.name, of_groups.split.label, strict=True)}
+    assert shown[WNIDS[404]] == SIXTEEN.index("airplane") and shown[WNIDS[268]] == SIXTEEN.index("dog") and WNIDS[0] not in shown
+    with pytest.raises(ValueError, match="sixteen_of_val takes images of ImageNet-val: name it with"):
+        opened(imagenet_v2=root / "v2", sixteen_of_val=True)
+
+
 @pytest.mark.parametrize(("place", "zoom"), [("flat", False), ("classes", True)])
 def test_stylized_images_of_16_classes_may_lie_in_a_flat_folder_and_are_never_resized(root, place, zoom):
     asked = opened(stylized_16=root / place, zoom=zoom, decision="sixteen_mean_logit").sets["stylized_16"]

@@ -9,7 +9,7 @@ import numpy as np
 from jaxbed.data import image_files, imagenet_classes, imagenet_real, model_vs_human
 from jaxbed.data.image_files import ImageFiles, Size
 from jaxbed.data.source import EvaluationSet
-from jaxbed.data.split import Split, in_memory
+from jaxbed.data.split import Split, in_memory, pick
 from jaxbed.evaluation import decision_rules
 
 if TYPE_CHECKING:
@@ -48,10 +48,26 @@ def _thousand(cfg: "Config", classes: tuple[str, ...]) -> dict[str, EvaluationSe
             check_classes(f"data.{name}: {location}", opened.classes, classes)
             _check_count(name, location, opened)
             sets["imagenet" if name == "val" else name] = EvaluationSet(split(cfg, opened), "test" if name == "val" else "ood")
+    if cfg.sixteen_of_val:
+        if "imagenet" not in sets or classes != imagenet_classes.WNIDS:
+            raise ValueError(
+                "data.sixteen_of_val takes images of ImageNet-val: name it with --config.data.val=FOLDER, for ImageNet's classes"
+            )
+        sets["imagenet_16"] = EvaluationSet(_of_groups(sets["imagenet"].split), "ood", cfg.decision)
     if cfg.real:
         shown = sets["imagenet"].split
         sets["imagenet"] = sets["imagenet"]._replace(real=imagenet_real.of_images(pathlib.Path(cfg.real), shown.name, shown.label))
     return sets
+
+
+def _of_groups(shown: Split) -> Split:
+    """The images whose class is in one of the 16 groups, with those as labels."""
+    group_of = np.full(len(imagenet_classes.WNIDS), -1, np.int32)
+    for number, members in enumerate(decision_rules.SIXTEEN.values()):
+        group_of[members] = number
+    rows = np.flatnonzero(group_of[shown.label] >= 0)
+    picked = pick(shown, rows)
+    return picked._replace(label=group_of[picked.label])
 
 
 def _two_hundred(cfg: "Config") -> dict[str, EvaluationSet]:
