@@ -219,6 +219,17 @@ def test_each_seed_answers_with_its_own_epoch_in_one_pass(trained, tmp_path, mon
     assert answers(workdir, "clean", 1)["seeds"].tolist() == [0]  # those given before are kept
 
 
+def test_no_image_is_shown_again_under_a_condition_that_is_answered(measured, tmp_path, monkeypatch):
+    workdir = tmp_path / "run"
+    shutil.copytree(measured[0], workdir)
+    for name in ("clean", "low_pass_0.5", "band_1_sigma_0.16"):
+        shutil.rmtree(workdir / "measures" / SET / name)
+    shown, real = [], conditions.changed
+    monkeypatch.setattr(conditions, "changed", lambda condition, *given: shown.append(condition.name) or real(condition, *given))
+    assert main.main([str(workdir), "--select", "last", "--measures", "spectral,critical_band"]) == 0
+    assert shown == ["clean", "low_pass_0.5", "band_1_sigma_0.16"]  # one batch
+
+
 def test_each_seed_counts_at_its_own_epoch(measured):
     workdir, _ = measured
     label = pd.read_csv(workdir / "responses" / SET / "images.csv")["label"].to_numpy()

@@ -52,7 +52,7 @@ class Exam(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What the networks of one grid point are asked in one pass."""
+    """What the networks of one grid point are asked."""
 
     folder: pathlib.Path
     images: EvaluationSet
@@ -89,20 +89,20 @@ def answer(
             networks = functools.cache(functools.partial(_networks, program, point, rows, weights))
             for exam in exams_of(point.source):
                 images = exam.opened()
-                for part in _passes(exam.conditions_of(images)):
-                    question = ask(workdir / point.name / FOLDER / exam.name, images, part)
-                    looked = functools.partial(_unanswered, question, epoch_of[rows], program.seeds.numbers[rows], identities)
-                    if processes.first(looked):
-                        started = time.monotonic()
-                        if not _answer(networks(), question, epoch_of[rows], identities, point.cfg.eval.batch_size, threads, interrupt):
-                            return interrupt.signal
-                        log.write(
-                            "measures",
-                            set=exam.name,
-                            epochs=sorted(set(epoch_of[rows].tolist())),
-                            images=len(images.split.label) * len(part),
-                            seconds=time.monotonic() - started,
-                        )
+                whole = ask(workdir / point.name / FOLDER / exam.name, images, exam.conditions_of(images))
+                looked = functools.partial(_unanswered, whole, epoch_of[rows], program.seeds.numbers[rows], identities)
+                left = set(processes.first(looked))
+                for part in _passes([condition for condition in whole.conditions if condition.name in left]):
+                    started, question = time.monotonic(), whole._replace(conditions=part)
+                    if not _answer(networks(), question, epoch_of[rows], identities, point.cfg.eval.batch_size, threads, interrupt):
+                        return interrupt.signal
+                    log.write(
+                        "measures",
+                        set=exam.name,
+                        epochs=sorted(set(epoch_of[rows].tolist())),
+                        images=len(images.split.label) * len(part),
+                        seconds=time.monotonic() - started,
+                    )
     return 0
 
 
@@ -140,15 +140,18 @@ def _about(images: EvaluationSet) -> dict:
     }
 
 
-def _unanswered(question: Question, epochs: np.ndarray, seeds: np.ndarray, identities: Mapping[int, str]) -> bool:
-    """Whether any seed at its epoch lacks any answer."""
+def _unanswered(question: Question, epochs: np.ndarray, seeds: np.ndarray, identities: Mapping[int, str]) -> list[str]:
+    """Names of the conditions under which any seed lacks an answer at its epoch."""
     size = len(question.images.split.label)
-    for name, asked in question.asked.items():
-        for epoch in set(epochs.tolist()):
-            given = _kept(question.folder / name / f"{epoch}.npz", size, identities[epoch], asked)
-            if given is None or set(seeds[epochs == epoch]) - set(given["seeds"]):
-                return True
-    return False
+
+    def is_answered(name: str, epoch: int) -> bool:
+        given = _kept(question.folder / name / f"{epoch}.npz", size, identities[epoch], question.asked[name])
+        return given is not None and set(seeds[epochs == epoch]) <= set(given["seeds"])
+
+    each = (
+        (condition, [(name, epoch) for name in condition.answers for epoch in set(epochs.tolist())]) for condition in question.conditions
+    )
+    return [condition.name for condition, files_of in each if not all(is_answered(*file) for file in files_of)]
 
 
 def _kept(path: pathlib.Path, images: int, checkpoint: str, asked: str) -> dict[str, np.ndarray] | None:
@@ -193,8 +196,8 @@ def _answer(
 ) -> bool:
     """Answers one set, each seed at its epoch [S], and writes what was answered; whether it came to its end."""
     seeds, (split, _, rule, *_), applied = networks.seeds, question.images, [networks.place(each) for each in question.conditions]
-    given: dict[str, list[jax.Array]] = {name: [] for name in question.asked}
-    unmoved: dict[str, list[jax.Array]] = {name: [] for name in question.asked}
+    given: dict[str, list[jax.Array]] = {name: [] for condition in applied for name in condition.answers}
+    unmoved: dict[str, list[jax.Array]] = {name: [] for name in given}
     most = attacking.BATCH if any(isinstance(each, Attacked) for each in applied) else batch_size
     for images, words, label in _batches(seeds, split, min(batch_size, most)):
         if interrupt.signal:
@@ -206,7 +209,7 @@ def _answer(
                 unmoved[name] += [] if without_gradient is None else [without_gradient[:, None]]
         jax.block_until_ready([of_images[-1] for of_images in given.values()])  # the host is at most one batch ahead
     alive, size, writing = parallel.gather(networks.alive), len(split.label), []
-    for name in question.asked:
+    for name in given:
         whole = _joined(given[name], size).astype(np.int16)
         extra = {"without_gradient": _joined(unmoved[name], size)} if unmoved[name] else {}
         for epoch in sorted(set(epochs.tolist())):
