@@ -16,6 +16,8 @@ from jaxbed import main as whole
 from jaxbed.data import shapes
 from jaxbed.evaluation.answers import read_answers, write
 from jaxbed.measures import answering, conditions, corruption_error, critical_band, imagenet_c, main, scores
+from jaxbed.stats import analysis
+from jaxbed.stats.options import Options
 from jaxbed.stats.reading import records
 
 DATA = shapes.Config(train_images=64, val_images=16, test_images=48)
@@ -81,7 +83,17 @@ def test_the_table_has_what_the_answers_say(measured):
     assert {"shape_bias:cue_conflict", "shape_bias:stylised", "bandwidth_norm"} <= set(wide)
     channels = pd.read_csv(workdir / "measures" / SET / "critical_band.csv", dtype={"thresholds": str})
     assert len(channels) == 4 and channels["thresholds"].str.fullmatch("[0-4]{4}").all() and channels["status"].notna().all()
-    assert records.load([workdir / "measures.csv"])["metric"].isin(["low_freq"]).any()  # jaxbed stats reads it
+
+
+def test_jaxbed_stats_takes_the_epochs_that_were_measured(measured):
+    """With the workdir or its table, whatever rule chooses epochs: only one was measured."""
+    workdir, _ = measured
+    expected = pd.read_csv(workdir / "measures.csv").query("metric == 'low_freq'")["value"].tolist()
+    for path in (workdir, workdir / "measures.csv"):
+        for rule in ("best_val", "last") if path == workdir else ("last",):
+            selected = analysis.analyse(records.load([path]), Options(metric="low_freq", select=rule)).selected
+            assert selected["value"].tolist() == expected
+    assert "low_freq" not in set(analysis.analyse(records.load([workdir])).selected["metric"])
 
 
 @pytest.mark.parametrize(

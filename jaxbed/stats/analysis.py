@@ -71,6 +71,8 @@ def analyse(
     warnings += [_warning("DIVERGED", failures.words(failed, options.missing))] if failed else []
 
     options = options._replace(metric=records.metric(frame, options.metric))
+    if any(options.metric in source["measured"] for source in sources):  # of one epoch of each run, which was chosen then
+        frame = frame[frame["metric"] == options.metric].assign(epoch=np.nan)
     wanted = _datasets(frame, options)
     selected = rules.apply(frame, options.select, options.metric, wanted, options.ties)
     if options.datasets in ("all", "strict"):

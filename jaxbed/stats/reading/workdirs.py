@@ -22,6 +22,7 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
     path, algorithm  as given, and as in config.json
     runs, datasets   [algorithm, run] of each run; the data sets that are not validation splits
     data, sets       facts in responses/sets.json about the training data; about each test set
+    measured         metrics that `jaxbed measure` alone gives, at the one epoch that it was told to measure
     settings         config.json
     notes            files that were not read
 
@@ -35,7 +36,8 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
         points = sorted(str(sets_path.parent.parent) for sets_path in path.glob("*/responses/sets.json"))
         cure = f"pass the folders of its grid points: {' '.join(points)}" if points else f"run: jaxbed eval {path}"
         raise FileNotFoundError(f"{path} contains the grid points of a run and no responses itself: {cure}")
-    frame = _with_measures(path, metrics.scores(path))
+    evaluated = metrics.scores(path)
+    frame = _with_measures(path, evaluated)
     config, about = config or {}, about or {}
     strays = metrics.strays(path) if about else []
     notes = (
@@ -49,6 +51,7 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
         "datasets": frame.loc[frame["role"] != "val", "dataset"].unique().tolist(),
         "data": about.get("data", {}) | ({"classes": sorted(map(str, about["classes"]))} if about.get("classes") else {}),
         "sets": about.get("sets", {}),
+        "measured": sorted(set(frame["metric"]) - set(evaluated["metric"])),
         "settings": config,
         "notes": notes,
     }
