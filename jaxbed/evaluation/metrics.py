@@ -3,7 +3,7 @@
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -98,6 +98,21 @@ def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFram
             same = {"algorithm": algorithm, "run": seed, "dataset": dataset, "epoch": int(epoch)}
             parts.append(pd.DataFrame({**same, "label": names[pairs[0]], "answer": names[pairs[1]], "images": counts}))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def answers_of(workdir: pathlib.Path, dataset: str, epoch_of: Mapping[int, int]) -> tuple[measures.Answers, list[str]]:
+    """What each seed {seed: epoch} answered to a set, in that order, and the names of its classes. Raises ValueError for another seed."""
+    about = _about(workdir)[1]
+    facts = about["sets"][dataset]
+    images = _images(workdir, dataset, facts)
+    rows: dict[int, np.ndarray] = {}
+    for epoch in sorted(set(epoch_of.values())):
+        response, seeds, _ = _answers(workdir, workdir / "responses" / dataset / f"{epoch}.npz", len(images.label), facts)
+        rows |= {seed: row for seed, row in zip(seeds.tolist(), response, strict=True) if epoch_of.get(seed) == epoch}
+    if missing := sorted(set(epoch_of) - set(rows)):
+        raise ValueError(f"seed {missing[0]} has no answers to {dataset} at epoch {epoch_of[missing[0]]}: run: jaxbed eval {workdir}")
+    response = np.stack([rows[seed] for seed in epoch_of])
+    return measures.Answers(response, images.label, images.bias, about["data"]["cue"]), facts.get("classes", about["classes"])
 
 
 def _about(workdir: pathlib.Path) -> tuple[str, dict]:

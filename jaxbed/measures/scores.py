@@ -12,11 +12,11 @@ from jaxbed.evaluation.measures import Counts, plain, ratio
 from jaxbed.measures import attacks, conditions, corruption_error, critical_band, spectral
 from jaxbed.measures.conditions import COMPLETE, corruption_name
 from jaxbed.measures.corruption import SEVERITIES
+from jaxbed.measures.corruption_error import MADE_HERE
 
 Accuracies = Mapping[str, np.ndarray]  # {condition: [S]}
 NUMBERS = {"bandwidth": "bandwidth_octaves", "centre": "centre_cycles", "sensitivity": "peak_noise_sensitivity"}  # of a Channel
 THRESHOLDS = {"": False, "_norm": True}  # half of all images, or half of the best cell
-MADE_HERE = "_jax"  # of corruptions: the benchmark's own files were made by other code, and stored as JPEG
 
 
 class Baseline(NamedTuple):

@@ -8,23 +8,26 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 
-def check(name: str, inputs: Iterable[str], outputs: Iterable[str]) -> None:
-    """Checks before anything is read that the folder can be written and that no input file would be overwritten. Raises ValueError."""
+def check(name: str, inputs: Iterable[str], outputs: Iterable[str], option: str = "--out") -> None:
+    """Checks before anything is read that the folder can be written and that no input file would be overwritten. Raises ValueError.
+
+    option: which one names the folder, for messages.
+    """
     if not name.strip():
-        raise ValueError("--out is empty; name a directory")
+        raise ValueError(f"{option} is empty; name a directory")
     out = Path(name)
     existing = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not existing.is_dir():
-        raise ValueError(f"--out {out}: {existing} is a file; name a directory")
+        raise ValueError(f"{option} {out}: {existing} is a file; name a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise ValueError(f"--out {out}: {existing} is not writable for this user; name another directory")
+        raise ValueError(f"{option} {out}: {existing} is not writable for this user; name another directory")
     written = {(out / output).resolve() for output in outputs}
     for path in map(Path, inputs):
         if path.resolve() in written:
-            raise ValueError(f"--out {out} would overwrite the input {path}; name another directory")
+            raise ValueError(f"{option} {out} would overwrite the input {path}; name another directory")
 
 
-def fill(out: str | Path, make: Callable[[Path], list[Path]]) -> list[Path]:
+def fill(out: str | Path, make: Callable[[Path], list[Path]], option: str = "--out") -> list[Path]:
     """Copies the files that `make` writes into an empty folder to `out`, once all are there; returns where they lie now.
 
     Raises ValueError where the folder cannot be written.
@@ -37,7 +40,7 @@ def fill(out: str | Path, make: Callable[[Path], list[Path]]) -> list[Path]:
                 (out / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(folder) / path, out / path)
     except OSError as error:
-        raise ValueError(f"--out {out} cannot be written ({error}); name another directory") from error
+        raise ValueError(f"{option} {out} cannot be written ({error}); name another directory") from error
     return [out / path for path in made]
 
 
