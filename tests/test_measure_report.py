@@ -180,7 +180,7 @@ def test_a_network_that_is_never_right_has_no_line(summary):
 def test_critical_band_shows_mean_cells_and_each_seeds_thresholds(summary):
     rows, folders = of_set(summary), summary.folders
     channels = {model: channels_of(folder) for model, folder in folders.items()}
-    panels = figures.critical_band(rows, channels, 224).axes
+    panels = figures.critical_band(rows, channels, dict.fromkeys(folders, 224)).axes
     for (model, axes), seeds in zip(zip(folders, panels, strict=True), (2, 2, 1), strict=True):
         value = values(summary, model)
         noisy = [[value[band_name(band, sigma)].mean() for band in range(7)] for sigma in sorted(SIGMAS, reverse=True)]
@@ -194,6 +194,14 @@ def test_critical_band_shows_mean_cells_and_each_seeds_thresholds(summary):
     assert panels[1].get_title("left").startswith("Sag $x$ <b>\nhalf of all images: ")
     width = values(summary, "erm")["bandwidth"].mean()
     assert f"half of all images: {width:.3g} octaves" in panels[0].get_title("left")
+
+
+def test_images_of_another_size_have_other_bands(summary):
+    rows, channels = of_set(summary, "erm", "_weak"), {model: channels_of(summary.folders[model]) for model in ("erm", "_weak")}
+    rows = rows[(rows["model"] == "erm") | ~rows["metric"].str.match("band_[4-6]")]
+    channels["_weak"]["thresholds"] = channels["_weak"]["thresholds"].str[:4]
+    panels = figures.critical_band(rows, channels, {"erm": 224, "_weak": 32}).axes
+    assert [label.get_text() for label in panels[1].get_xticklabels()] == ["2", "4", "8", "16"] and len(panels[0].get_xticklabels()) == 7
 
 
 def test_a_status_that_seeds_do_not_share_is_counted():
@@ -249,7 +257,16 @@ def test_of_many_models_the_first_are_drawn_and_the_rest_is_counted(summary):
     assert len(figures.corruptions(cells).axes) == 8 and figures.corruption_means(cells).axes[0].collections[0].get_array().shape == (8, 2)
     assert len(figures.filters(rows).axes[0].lines) == 11
     captions = [each.caption for each in report._of_corruptions("test", rows)]
+    assert report._left_out(many(of_set(summary), 8)) == "" and all("test, made here" in caption for caption in captions)
     assert len(captions) == 4 and all("3 more are left out, their numbers are in measures.csv" in caption for caption in captions)
+
+
+def test_published_files_are_named_so(summary):
+    rows = of_set(summary, "erm")
+    drawn = list(report._of_corruptions("imagenet_c", rows[rows["metric"].str.startswith("fog_")]))
+    assert [(each.name, each.caption) for each in drawn] == [
+        ("imagenet_c", "ImageNet-C, the published files: accuracy in %, mean over seeds.")
+    ]
 
 
 # The page and its folder

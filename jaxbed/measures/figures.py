@@ -83,10 +83,10 @@ def filters(rows: pd.DataFrame) -> "Figure":
     return figure
 
 
-def critical_band(rows: pd.DataFrame, channels: Mapping[str, pd.DataFrame], side_px: int) -> "Figure":
+def critical_band(rows: pd.DataFrame, channels: Mapping[str, pd.DataFrame], side_px: Mapping[str, int]) -> "Figure":
     """A heat map for each model: strengths of noise, the strongest above, x bands. Steps: thresholds of each seed, of both kinds.
 
-    channels {model: critical_band.csv}; side_px: the shorter side of the images.
+    channels {model: critical_band.csv}; side_px {model: shorter side of its images}.
     """
     from matplotlib import patheffects
     from matplotlib.lines import Line2D
@@ -96,12 +96,13 @@ def critical_band(rows: pd.DataFrame, channels: Mapping[str, pd.DataFrame], side
         True: ("half of the best cell", style.INK, style.DASHES[1]),
     }
     noisy, models = cells(rows, BAND), _first(rows)
-    bands, sigmas = noisy["band"].astype(int).max() + 1, sorted(noisy["sigma"].unique(), key=float, reverse=True)
-    centres = [side_px * 2.0 ** (band - bands) for band in range(bands)]  # critical_band.centre_cycles, which needs JAX
+    sigmas = sorted(noisy["sigma"].unique(), key=float, reverse=True)
     with style.style():
         figure, panels = style.grid(models, columns=2, height=1.9)
         for model, axes in panels.items():
-            mean = noisy[noisy["model"] == model].groupby(["sigma", "band"])["value"].mean()
+            of_model = noisy[noisy["model"] == model]
+            mean, bands = of_model.groupby(["sigma", "band"])["value"].mean(), of_model["band"].astype(int).max() + 1
+            centres = [side_px[model] * 2.0 ** (band - bands) for band in range(bands)]  # critical_band.centre_cycles, which needs JAX
             grey = rows.loc[(rows["model"] == model) & (rows["metric"] == WITHOUT_NOISE), "value"].mean()
             accuracy = [[mean[sigma, str(band)] for band in range(bands)] for sigma in sigmas] + [[grey] * bands]
             _heat_map(axes, np.array(accuracy), [*sigmas, "0"], [f"{centre:.3g}" for centre in centres])

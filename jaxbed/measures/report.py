@@ -53,7 +53,8 @@ def check(out: str, runs: Sequence[pathlib.Path]) -> None:
 
 def write(out: str, summary: table.Summary, argv: Sequence[str]) -> list[pathlib.Path]:
     """Writes the folder; returns the paths of its files. argv: the command's, for the page. Raises ValueError for damaged files."""
-    votes, notes = _votes(summary), [*summary.notes, *_notes(summary)]
+    votes = _votes(summary)
+    notes = [*summary.notes, *_notes(summary, votes)]
     planned = [*_of_votes(votes), *_of_answers(summary)]  # read before the folder is filled, whose errors are of writing
     facts = {"command": shlex.join(["jaxbed", "measure", *argv]), **_facts(summary)}
 
@@ -97,12 +98,12 @@ def _of_channels(summary: table.Summary, dataset: str, rows: pd.DataFrame) -> Dr
     folders = {model: summary.folders[model] / table.FOLDER / dataset for model in rows["model"].unique()}
     texts = {"thresholds": str, "status": str, "continuous_thresholds": str}
     channels = {model: pd.read_csv(folder / "critical_band.csv", dtype=texts) for model, folder in folders.items()}
-    images = files.read_object(next(iter(folders.values())) / "about.json")["images"]
+    images = {model: files.read_object(folder / "about.json")["images"] for model, folder in folders.items()}
     caption = (
         f"{dataset}: accuracy in % on faint grey images with noise of one octave, mean over seeds. Steps: below them more "
         "than half is right, a line for each seed; its numbers (means over the seeds that have them) are in the titles." + _left_out(rows)
     )
-    side_px = min(images["height"], images["width"])
+    side_px = {model: min(size["height"], size["width"]) for model, size in images.items()}
     return Drawing("Critical band", f"critical_band_{dataset}", caption, functools.partial(figures.critical_band, rows, channels, side_px))
 
 
@@ -146,15 +147,15 @@ def _votes(summary: table.Summary) -> Votes:
     return votes
 
 
-def _notes(summary: table.Summary) -> list[str]:
+def _notes(summary: table.Summary, votes: Votes) -> list[str]:
     """What the page has to say beyond what is printed."""
     diverged = summary.rows[summary.rows["status"] == "diverged"].groupby("model", sort=False)["run"].unique()
     notes = [
         f"warning: {model}: seed {names.listed(sorted(seeds))} diverged: its answers are those of its last finite weights, and count"
         for model, seeds in diverged.items()
     ]
-    drawn = [*summary.folders, *summary.rows["dataset"].unique()]
-    if letters := style.lacking(drawn):
+    classes = (str(label) for of_set in votes.values() for each in of_set.values() for label in each.counts["label"])
+    if letters := style.lacking([*summary.folders, *classes]):
         notes.append(f"note: the font of the figures lacks {' '.join(letters)}: they are shown as boxes")
     return notes
 
