@@ -3,7 +3,7 @@
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -106,6 +106,7 @@ class Trials(NamedTuple):
 
     name: np.ndarray  # [n] of images
     label: np.ndarray  # [n]
+    bias: np.ndarray  # [n]
     response: np.ndarray  # [S, n]: index into classes, -1 for none
     seeds: np.ndarray  # [S]
     alive: np.ndarray  # [S] bool: still finite
@@ -123,7 +124,18 @@ def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
         )
     images = _images(workdir, dataset, facts)
     response, seeds, alive = _answers(workdir, path, len(images.label), facts)
-    return Trials(images.name, images.label, response, seeds, alive, facts.get("classes", about.get("classes", [])))
+    return Trials(images.name, images.label, images.bias, response, seeds, alive, facts.get("classes", about.get("classes", [])))
+
+
+def answers_of(workdir: pathlib.Path, dataset: str, epoch_of: Mapping[int, int]) -> tuple[measures.Answers, list[str]]:
+    """What each seed {seed: epoch} answered to a set, in that order, and the names of its classes. Raises ValueError for another seed."""
+    given = {epoch: trials(workdir, dataset, epoch) for epoch in sorted(set(epoch_of.values()))}
+    rows = {(int(seed), epoch): row for epoch, each in given.items() for seed, row in zip(each.seeds, each.response, strict=True)}
+    if missing := [pair for pair in epoch_of.items() if pair not in rows]:
+        raise ValueError(f"seed {missing[0][0]} has no answers to {dataset} at epoch {missing[0][1]}: run: jaxbed eval {workdir}")
+    images = next(iter(given.values()))
+    response = np.stack([rows[pair] for pair in epoch_of.items()])
+    return measures.Answers(response, images.label, images.bias, _about(workdir)[1]["data"]["cue"]), images.classes
 
 
 def _about(workdir: pathlib.Path) -> tuple[str, dict]:

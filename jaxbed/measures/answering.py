@@ -29,6 +29,7 @@ from jaxbed.evaluation import answers, evaluate, pools
 from jaxbed.measures import attacking, conditions, critical_band, spectral
 from jaxbed.measures.conditions import Attacked, Condition
 from jaxbed.measures.networks import Networks
+from jaxbed.measures.table import FOLDER
 from jaxbed.system import files, processes
 from jaxbed.training import train
 from jaxbed.training.checkpoint import Store
@@ -38,7 +39,6 @@ from jaxbed.training.preemption import Interrupt
 from jaxbed.training.program import Program
 
 PyTree = Any
-FOLDER = "measures"
 THREADS = 8  # that compress and write answers
 TOGETHER = 25  # conditions that one pass over the images answers: all that is lost where it is stopped
 

@@ -2,7 +2,7 @@
 
     jaxbed measure WORKDIR... [--sets SET,SET] [--measures all|shape_bias,spectral,...] [--select best_val|last|EPOCH]
                    [--severities 1-5] [--frost DIR] [--epsilons 0.5] [--epsilons-l2 0.5] [--images LIST]
-                   [--imagenet-c DIR] [--imagenet-cbar DIR] [--mce-baseline RUN] [--out TABLE.csv]
+                   [--imagenet-c DIR] [--imagenet-cbar DIR] [--mce-baseline RUN] [--out TABLE.csv] [--report DIR]
 
 Stopped, the same command goes on. Exit code 0; 2 for invalid input, with the reason on stderr; 128 + the signal's number.
 """
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from jaxbed.measures import options, table
+from jaxbed.measures import options, report, table
 from jaxbed.stats import names
+from jaxbed.stats.output import destination
 from jaxbed.stats.reading import workdirs
 from jaxbed.system import ending, processes
 
@@ -38,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
 def run(argv: Sequence[str]) -> int:
     """Runs the command. Raises ValueError or OSError for what cannot be measured."""
     asked = options.parse(processes.join(list(argv)))
+    if asked.report is not None:
+        report.check(asked.report, asked.workdirs)
     with processes.together():
         tables: dict[pathlib.Path, pd.DataFrame] = {}
         notes: list[str] = []
@@ -47,8 +50,21 @@ def run(argv: Sequence[str]) -> int:
                 return 128 + status
             tables |= of_points
         if processes.is_first():
-            table.show(tables, list(dict.fromkeys(notes)), asked.out)
+            _show(tables, list(dict.fromkeys(notes)), asked, argv)
     return 0
+
+
+def _show(measured: Mapping[pathlib.Path, pd.DataFrame], notes: Sequence[str], asked: argparse.Namespace, argv: Sequence[str]) -> None:
+    """Prints the numbers of runs {folder: rows}, and writes the table of runs and the report."""
+    summary = table.summarise(measured, notes)
+    parts = [table.text(summary)]
+    if asked.out:
+        table.write_runs(summary, asked.out)
+        parts.append(f"wrote {asked.out}")
+    if asked.report is not None:
+        written = report.write(asked.report, summary, argv)
+        parts.append(f"wrote {len(written)} files: {asked.report}/{', '.join(report.NAMES)}, figures")
+    destination.show("\n\n".join(parts))
 
 
 class _Asked(NamedTuple):
@@ -198,7 +214,7 @@ def _table(
 ) -> pd.DataFrame:
     """Writes WORKDIR/measures.csv, and the channels of the critical band; returns the former."""
     from jaxbed.evaluation import metrics
-    from jaxbed.measures import answering, scores
+    from jaxbed.measures import scores
     from jaxbed.stats import tables
     from jaxbed.system import files
 
@@ -209,7 +225,7 @@ def _table(
     for name, images in opened.sets.items():
         applied = [answer for condition in exams[name].conditions_of(images) for answer in condition.answers]
         baseline = _baseline(asked.mce_baseline, name, source, images.decision)
-        given = (workdir / answering.FOLDER / name, images.split.label, images.split.image.shape[1:])
+        given = (workdir / table.FOLDER / name, images.split.label, images.split.image.shape[1:])
         measured = scores.of_set(*given, measures, applied, epoch_of, baseline, opened.settings.epsilons)
         parts.append(measured.table.assign(algorithm=algorithm, dataset=name, role=images.role))
         if (unmoved := max(map(np.max, measured.unmoved.values()), default=0.0)) > 0:
@@ -218,12 +234,12 @@ def _table(
                 "it cannot move them, and accuracy under it says less than it seems"
             )
         if len(measured.channels):
-            files.write(workdir / answering.FOLDER / name / "critical_band.csv", tables.csv_text(measured.channels))
+            files.write(workdir / table.FOLDER / name / "critical_band.csv", tables.csv_text(measured.channels))
     tests = [name for name, of_set in source.sets.items() if of_set.role == "test" and of_set.decision == "argmax"]
     for benchmark, cells in opened.cells.items():
         clean = _clean(frame, tests, epoch_of)
         baseline = _baseline(asked.mce_baseline, benchmark, source, "argmax")
-        folder = workdir / answering.FOLDER / benchmark
+        folder = workdir / table.FOLDER / benchmark
         measured_cells = scores.of_files(folder, benchmark, cells.label, not cells.faults, epoch_of, clean, baseline)
         parts.append(measured_cells.assign(algorithm=algorithm, dataset=benchmark, role="ood"))
         if cells.faults:

@@ -31,6 +31,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--mce-baseline", type=pathlib.Path, metavar="RUN", help="a measured run whose errors take the place of AlexNet's in mCE")
     add("--allow-module", action="append", default=[], metavar="NAME", help="as of jaxbed eval")
     add("--out", type=pathlib.Path, metavar="TABLE.csv", help="a row for each run, for jaxbed correlate")
+    add("--report", metavar="DIR", help="folder for report.html, measures.csv of all runs, and figures")
     return parser.parse_args(list(argv))
 
 

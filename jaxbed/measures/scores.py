@@ -12,12 +12,11 @@ from jaxbed.evaluation.measures import Counts, plain, ratio
 from jaxbed.measures import attacks, conditions, corruption_error, critical_band, spectral
 from jaxbed.measures.conditions import COMPLETE, corruption_name
 from jaxbed.measures.corruption import SEVERITIES
-from jaxbed.measures.critical_band import Channel
+from jaxbed.measures.corruption_error import MADE_HERE
 
 Accuracies = Mapping[str, np.ndarray]  # {condition: [S]}
 NUMBERS = {"bandwidth": "bandwidth_octaves", "centre": "centre_cycles", "sensitivity": "peak_noise_sensitivity"}  # of a Channel
 THRESHOLDS = {"": False, "_norm": True}  # half of all images, or half of the best cell
-MADE_HERE = "_jax"  # of corruptions: the benchmark's own files were made by other code, and stored as JPEG
 
 
 class Baseline(NamedTuple):
@@ -34,8 +33,8 @@ ALEXNET = Baseline("", corruption_error.ALEXNET, corruption_error.CLEAN)
 class Scores(NamedTuple):
     """`table`: run, epoch, metric, value, n_correct, n_total, status; a value is NaN where it is degenerate.
 
-    `channels`, where the critical band was measured: two rows for each seed with all that `critical_band.Channel` has. `unmoved`: {attack:
-    share of images whose gradient was exactly zero, of each seed}.
+    `channels`, where the critical band was measured: two rows for each seed with all that `critical_band.Channel` has, and the
+    continuous thresholds. `unmoved`: {attack: share of images whose gradient was exactly zero, of each seed}.
     """
 
     table: pd.DataFrame
@@ -83,11 +82,17 @@ def of_set(
         if benchmark in measures:
             counts |= _of_benchmark(benchmark, MADE_HERE, accuracy, accuracy["clean"], baseline)
     if "critical_band" in measures:
+        grids = _grids(accuracy, min(shape[:2]))
         for suffix, normalised in THRESHOLDS.items():
-            fitted = _channels(accuracy, min(shape[:2]), normalised)
+            fitted = [critical_band.channel(grid, min(shape[:2]), normalised) for grid in grids]
             counts |= {name + suffix: plain(np.array([getattr(each, field) for each in fitted])) for name, field in NUMBERS.items()}
-            for seed, each in zip(chosen, fitted, strict=True):
-                text = {"thresholds": "".join(map(str, each.thresholds)), "status": " ".join(each.status) or "ok"}
+            for seed, grid, each in zip(chosen, grids, fitted, strict=True):
+                continuous = critical_band.continuous_thresholds(grid, normalised)
+                text = {
+                    "thresholds": "".join(map(str, each.thresholds)),
+                    "status": " ".join(each.status) or "ok",
+                    "continuous_thresholds": " ".join(f"{step:.4f}" for step in continuous),
+                }
                 channels.append({"run": seed, "normalised": normalised, **each._asdict(), **text})
     if "apgd" in measures:
         for epsilon in epsilons:
@@ -180,8 +185,8 @@ def _mce(means: Accuracies, clean: np.ndarray | None, baseline: Baseline) -> dic
     return {name: np.array([getattr(one, name) for one in each]) for name in names}
 
 
-def _channels(accuracy: Accuracies, side_px: int, normalised: bool) -> list[Channel]:
-    """Of each seed."""
+def _grids(accuracy: Accuracies, side_px: int) -> np.ndarray:
+    """Accuracies [S, sigmas, bands] of the critical band."""
     bands = range(critical_band.bands(side_px))
     cells = np.array([[accuracy[conditions.band_name(band, sigma)] for band in bands] for sigma in critical_band.SIGMAS])
-    return [critical_band.channel(grid, side_px, normalised) for grid in np.moveaxis(cells, -1, 0)]
+    return np.moveaxis(cells, -1, 0)

@@ -2,20 +2,23 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from jaxbed.evaluation import metrics
-from jaxbed.measures.scores import MADE_HERE
+from jaxbed.measures import shape_votes
+from jaxbed.measures.corruption_error import MADE_HERE
 from jaxbed.stats import tables
-from jaxbed.stats.output import destination
 from jaxbed.stats.reading import workdirs
 from jaxbed.system import files
 
+FOLDER = "measures"  # of answers, within a workdir
 SHAPE_BIAS = "shape_bias"  # of answers that evaluation kept: no image is changed for it
 OF_SHAPE_BIAS = (SHAPE_BIAS, "conflicting", "cue_accuracy")  # and answers that name the shape, or the texture
 ATTACKS = ("pgd", "apgd")  # first words of their names
+HEAD = "Mean ± standard deviation over seeds; in brackets how many of them have a value, where not all do"
 
 
 def shape_bias(workdir: pathlib.Path, epoch_of: Mapping[int, int]) -> pd.DataFrame:
@@ -34,44 +37,60 @@ def write(workdir: pathlib.Path, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return whole
 
 
-def show(measured: Mapping[pathlib.Path, pd.DataFrame], notes: Sequence[str], out: pathlib.Path | None) -> None:
-    """Prints means over seeds of each run {folder: rows}, and writes the table of runs.
+class Summary(NamedTuple):
+    """What was measured of all runs."""
 
-    Raises ValueError where there is nothing to show.
-    """
+    rows: pd.DataFrame  # metrics.COLUMNS and model, which is the algorithm, with the folder where several runs have the same
+    wide: dict[str, pd.DataFrame]  # {dataset: numbers of networks by (model, run)}: no cells of a benchmark
+    shape_bias: list[str]  # in words
+    notes: list[str]
+    folders: dict[str, pathlib.Path]  # {model: its run, or grid point}
+
+    def cells(self, dataset: str) -> list[list[str]]:
+        """The table that is printed of a set, a row for each model; heads first."""
+        wide = self.wide[dataset]
+        lines = [[f"{dataset} (seeds)", *wide.columns]]
+        for model, of_model in wide.groupby(level="model", sort=False):
+            lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) for name in of_model.columns)])
+        return lines
+
+
+def summarise(measured: Mapping[pathlib.Path, pd.DataFrame], notes: Sequence[str]) -> Summary:
+    """Of runs {folder: rows}. Raises ValueError where there is nothing to show."""
     several = pd.Series([rows["algorithm"].iloc[0] for rows in measured.values() if len(rows)]).duplicated().any()
-    rows = pd.concat([rows.assign(model=rows["algorithm"] + (f" ({folder})" if several else "")) for folder, rows in measured.items()])
+    named = {folder: rows.assign(model=rows["algorithm"] + (f" ({folder})" if several else "")) for folder, rows in measured.items()}
+    rows = pd.concat(list(named.values()))
     if rows.empty:
         raise ValueError("no set has images whose texture votes for another class: there is no shape bias. Take other --measures")
     attacked = rows["metric"].str.split("_").str[0].isin(ATTACKS)
     of_networks = rows[rows["n_total"].isna() | rows["metric"].isin(("clean", SHAPE_BIAS)) | attacked]
-    parts = ["Mean ± standard deviation over seeds; in brackets how many of them have a value, where not all do"]
-    wide = {}
-    for dataset, of_set in of_networks.groupby("dataset", sort=False):
-        wide[dataset] = of_set.pivot(index=["model", "run"], columns="metric", values="value")[of_set["metric"].unique()]
-        lines = [[f"{dataset} (seeds)", *wide[dataset].columns]]
-        for model, of_model in wide[dataset].groupby(level="model", sort=False):
-            lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) for name in of_model.columns)])
-        parts.append(tables.align(lines))
-    parts += [*_shape_bias(rows), *notes]
-    if f"imagenet_c{MADE_HERE}_without_frost" in set(rows["metric"]):
-        parts.append("note: without photographs of frozen glass (--frost DIR) there is no frost, and so no mCE")
-    if out:
-        named = pd.concat(wide, axis=1)
-        once = named.columns.get_level_values(1).value_counts()
-        named.columns = [name if once[name] == 1 else f"{name}:{dataset}" for dataset, name in named.columns]
-        files.write(out, tables.csv_text(named.reset_index()))
-        parts.append(f"wrote {out}")
-    destination.show("\n\n".join(parts))
+    wide = {
+        str(dataset): of_set.pivot(index=["model", "run"], columns="metric", values="value")[of_set["metric"].unique()]
+        for dataset, of_set in of_networks.groupby("dataset", sort=False)
+    }
+    without_frost = f"imagenet_c{MADE_HERE}_without_frost" in set(rows["metric"])
+    frost = ["note: without photographs of frozen glass (--frost DIR) there is no frost, and so no mCE"] if without_frost else []
+    folders = {of_run["model"].iloc[0]: folder for folder, of_run in named.items() if len(of_run)}
+    return Summary(rows, wide, _shape_bias(rows), [*notes, *frost], folders)
+
+
+def text(summary: Summary) -> str:
+    """What is printed."""
+    of_sets = (tables.align(summary.cells(dataset)) for dataset in summary.wide)
+    shape_bias = ["\n".join(summary.shape_bias)] if summary.shape_bias else []
+    return "\n\n".join([HEAD, *of_sets, *shape_bias, *summary.notes])
+
+
+def write_runs(summary: Summary, out: pathlib.Path) -> None:
+    """Writes the table with a row for each run, for `jaxbed correlate`."""
+    named = pd.concat(summary.wide, axis=1)
+    once = named.columns.get_level_values(1).value_counts()
+    named.columns = [name if once[name] == 1 else f"{name}:{dataset}" for dataset, name in named.columns]
+    files.write(out, tables.csv_text(named.reset_index()))
 
 
 def _shape_bias(rows: pd.DataFrame) -> list[str]:
-    """Shape bias with all that it is made of: answers of all seeds together, and Wilson's interval.
-
-    The interval is that of one seed's answers, for seeds answer the same images.
-    """
-    import scipy
-
+    """Shape bias with all that it is made of: answers of all seeds together, and Wilson's interval."""
     lines = []
     for (model, dataset), each in rows[rows["metric"].isin(OF_SHAPE_BIAS)].groupby(["model", "dataset"], sort=False):
         shape, texture, images = (
@@ -79,14 +98,12 @@ def _shape_bias(rows: pd.DataFrame) -> list[str]:
             for metric, column in (("conflicting", "n_correct"), ("cue_accuracy", "n_correct"), ("conflicting", "n_total"))
         )
         if shape + texture:
-            seeds = each["run"].nunique()
-            of_seed = scipy.stats.binomtest(round(shape / seeds), round((shape + texture) / seeds))
-            low, high = of_seed.proportion_ci(method="wilson")
+            low, high = shape_votes.interval(shape, texture, each["run"].nunique())
             lines.append(
                 f"{model}, {dataset}: {shape} answers name the shape, {texture} the texture, of {images} to images with conflicting cues "
                 f"({(shape + texture) / images:.1%} usable): shape bias {shape / (shape + texture):.3f} ({low:.3f} to {high:.3f})"
             )
-    return ["\n".join(lines)] if lines else []
+    return lines
 
 
 def _cell(values: np.ndarray) -> str:
