@@ -330,8 +330,7 @@ def test_the_command_prints_the_same_with_a_report_and_names_it(tmp_path, monkey
     shape, texture = (int(rows.loc[rows["metric"] == metric, "n_correct"].sum()) for metric in ("conflicting", "cue_accuracy"))
     low, high = shape_votes.interval(shape, texture, 2)
     assert code == 0 and plain == (
-        "Mean ± standard deviation over seeds; in brackets how many of them have a value, where not all do\n\n"
-        f"cue (seeds)     shape_bias\nerm (2)      {mean:.3f} ± {deviation:.3f}\n\n"
+        f"{table.HEAD}\n\ncue (n = 30; seeds)     shape_bias\nerm (2)              {mean:.3f} ± {deviation:.3f}\n\n"
         f"erm, cue: {shape} answers name the shape, {texture} the texture, of 60 to images with conflicting cues "
         f"({(shape + texture) / 60:.1%} usable): shape bias {shape / (shape + texture):.3f} ({low:.3f} to {high:.3f})\n"
     )

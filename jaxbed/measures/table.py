@@ -18,7 +18,10 @@ FOLDER = "measures"  # of answers, within a workdir
 SHAPE_BIAS = "shape_bias"  # of answers that evaluation kept: no image is changed for it
 OF_SHAPE_BIAS = (SHAPE_BIAS, "conflicting", "cue_accuracy")  # and answers that name the shape, or the texture
 ATTACKS = ("pgd", "apgd")  # first words of their names
-HEAD = "Mean ± standard deviation over seeds; in brackets how many of them have a value, where not all do"
+HEAD = (
+    "Mean ± standard deviation over seeds; in brackets how many of them have a value, where not all do. "
+    "Of n images, the 95 % interval of a share reaches at most 0.98/√n to each side"
+)
 
 
 def shape_bias(workdir: pathlib.Path, epoch_of: Mapping[int, int]) -> pd.DataFrame:
@@ -48,8 +51,9 @@ class Summary(NamedTuple):
 
     def cells(self, dataset: str) -> list[list[str]]:
         """The table that is printed of a set, a row for each model; heads first."""
-        wide = self.wide[dataset]
-        lines = [[f"{dataset} (seeds)", *wide.columns]]
+        wide, shown = self.wide[dataset], self.rows[(self.rows["dataset"] == dataset) & (self.rows["metric"] != SHAPE_BIAS)]
+        images = f"n = {shown['n_total'].max():.0f}; " if shown["n_total"].notna().any() else ""
+        lines = [[f"{dataset} ({images}seeds)", *wide.columns]]
         for model, of_model in wide.groupby(level="model", sort=False):
             lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) for name in of_model.columns)])
         return lines
