@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from PIL import Image, ImageEnhance
 from scipy import stats
 
-from jaxbed.data import augment
+from jaxbed.data import augment, boxes
 from jaxbed.data.augment import Config
 
 KEY = jax.random.key(3)
@@ -117,7 +117,7 @@ def draw_boxes_in_turn(n, side_px, scale_frac, ratio, rng):
     [((32, 32), (0.08, 1.0), (3 / 4, 4 / 3)), ((224, 224), (0.5, 1.0), (0.8, 1.0)), ((20, 60), (0.3, 1.0), (0.5, 2.0))],
 )
 def test_boxes_are_distributed_as_torchvision_draws_them(side_px, scale_frac, ratio):
-    draw = jax.jit(jax.vmap(lambda key: jnp.stack(augment.draw_box(key, side_px, scale_frac, ratio))))
+    draw = jax.jit(jax.vmap(lambda key: jnp.stack(boxes.draw_box(key, side_px, scale_frac, ratio))))
     n = 12_000
     drawn = np.asarray(draw(split(KEY, n)), float)
     expected = draw_boxes_in_turn(n, side_px, scale_frac, ratio, np.random.default_rng(0))
@@ -139,7 +139,7 @@ def test_boxes_are_distributed_as_torchvision_draws_them(side_px, scale_frac, ra
     [((10, 100), (3 / 4, 4 / 3), (0, 43, 10, 13)), ((100, 10), (3 / 4, 4 / 3), (43, 0, 13, 10)), ((8, 8), (1.9, 2.0), (2, 0, 4, 8))],
 )
 def test_where_no_box_fits_the_largest_central_one_is_taken(side_px, ratio, expected):
-    draw = jax.jit(jax.vmap(lambda key: jnp.stack(augment.draw_box(key, side_px, (1.0, 1.0), ratio))))
+    draw = jax.jit(jax.vmap(lambda key: jnp.stack(boxes.draw_box(key, side_px, (1.0, 1.0), ratio))))
     assert (np.asarray(draw(split(KEY, 20))) == expected).all()
 
 
@@ -150,7 +150,7 @@ def test_a_resized_crop_is_the_drawn_box_resampled():
     @jax.jit
     def box(i):
         key = jax.random.fold_in(jax.random.fold_in(KEY, i), augment.BOX)
-        return augment.draw_box(key, (24, 20), (0.08, 1.0), (3 / 4, 4 / 3))
+        return boxes.draw_box(key, (24, 20), (0.08, 1.0), (3 / 4, 4 / 3))
 
     for i, photo in enumerate(image):
         top, left, h, w = (int(side) for side in box(i))
@@ -190,7 +190,7 @@ def test_erased_rectangles_are_distributed_as_torchvision_draws_them():
         if h < 30 and w < 40:
             expected.append((rng.integers(30 - h + 1), rng.integers(40 - w + 1), h, w))
     expected = np.array(expected, float)
-    draw = jax.jit(jax.vmap(lambda key: jnp.stack(augment.draw_rectangle(key, side_px, 0.4))))
+    draw = jax.jit(jax.vmap(lambda key: jnp.stack(boxes.draw_rectangle(key, side_px, 0.4))))
     drawn = np.asarray(draw(split(KEY, int(n / 0.4))), float)
     hit = drawn[:, 2] > 0
     assert abs(hit.mean() - 0.4) < 4 * (0.24 / len(hit)) ** 0.5 and not drawn[~hit, 2:].any()
@@ -199,8 +199,40 @@ def test_erased_rectangles_are_distributed_as_torchvision_draws_them():
     assert stats.ks_2samp(drawn[hit, 2] * drawn[hit, 3], expected[:, 2] * expected[:, 3]).pvalue > UNLIKELY
 
 
+def test_rectangles_of_the_paper_are_distributed_otherwise():
+    """Height over width is uniform, and areas reach 40 %."""
+    drawn = np.asarray(
+        jax.jit(jax.vmap(lambda key: jnp.stack(boxes.draw_rectangle(key, (256, 256), 1.0, boxes.ERASING["zhong"]))))(split(KEY, 4000))
+    )
+    height, width = drawn[:, 2:].T
+    rng = np.random.default_rng(0)
+    area, ratio = 256**2 * rng.uniform(0.02, 0.4, 8000), rng.uniform(0.3, 1 / 0.3, 8000)
+    h, w = np.sqrt(area * ratio).round(), np.sqrt(area / ratio).round()
+    fits = (h < 256) & (w < 256)
+    for name, got, expected in (("height", height, h), ("width", width, w)):
+        assert stats.ks_2samp(got, expected[fits]).pvalue > UNLIKELY, name
+    assert (round(math.sqrt(0.1 * 256**2 * 2)), round(math.sqrt(0.1 * 256**2 / 2))) == (114, 57)  # published example
+    image = draw_photos(40, 16, 18)
+    got = run(Config(erase=1.0, erase_form="zhong", **PLAIN), image)
+    filled = np.isclose(got, [0.4914, 0.4822, 0.4465]).all(-1)
+    assert filled.any((1, 2)).all() and 0.05 < filled.mean() < 0.4
+
+
+@pytest.mark.parametrize("kind", ["speckle", "gaussian"])
+def test_the_last_images_of_a_batch_get_noise_of_one_of_the_strengths(kind):
+    image = np.full((64, 40, 40, 3), 100, np.uint8)
+    got = run(Config(noise=kind, noise_share=0.25, noise_std=(0.05, 0.2), mean=(0.0,), std=(1.0,)), image)
+    np.testing.assert_allclose(got[:48], 100 / 255, atol=1e-6)
+    unit = 100 / 255 if kind == "speckle" else 1
+    strength = (got[48:] - 100 / 255).std((1, 2, 3)) / unit
+    near = [np.isclose(strength, wanted, rtol=0.06) for wanted in (0.05, 0.2)]
+    assert (near[0] | near[1]).all() and near[0].any() and near[1].any()
+    bright = run(Config(noise=kind, noise_share=1.0, mean=(0.0,), std=(1.0,)), np.full((4, 20, 20, 3), 250, np.uint8))
+    assert bright.max() == 1.0 and bright.min() >= 0.0  # clipped
+
+
 def test_an_erased_rectangle_never_reaches_from_edge_to_edge():
-    drawn = np.asarray(jax.jit(jax.vmap(lambda key: jnp.stack(augment.draw_rectangle(key, (6, 30), 1.0))))(split(KEY, 500)))
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: jnp.stack(boxes.draw_rectangle(key, (6, 30), 1.0))))(split(KEY, 500)))
     assert drawn[:, 2].max() == 5 and (drawn[:, 0] + drawn[:, 2] <= 6).all()
 
 

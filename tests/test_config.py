@@ -25,7 +25,16 @@ from jaxbed.training import log, members
 from jaxbed.values import look_up
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-OWN_DATA = {"efficientnet_lite0", "resnet50", "vit_b16", "deepaugment_erm", "stylized_erm", "dfr_val"}  # not for every data set
+OWN_DATA = {
+    "efficientnet_lite0",
+    "resnet50",
+    "vit_b16",
+    "deepaugment_erm",
+    "stylized_erm",
+    "speckle",
+    "random_erasing",
+    "dfr_val",
+}  # not for every data set
 FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in OWN_DATA)
 COMMON_NETS = {"corrupted_cifar10", "bffhq", "waterbirds", "bar", "folder"}  # whose networks other settings have too
 LARGE = ("imagenet", "imagenet_biasbed", "noise")  # have the large network
@@ -213,6 +222,18 @@ def test_stylised_training_sets():
     assert of("imagenet_biasbed").epochs == 100
     with pytest.raises(ValueError, match="there is no stylised 'colored_mnist'"):
         of("colored_mnist")
+
+
+def test_augmentations_are_of_data_sets_that_augment():
+    speckle, erasing = (of_file(stem).get_config for stem in ("speckle", "random_erasing"))
+    assert isinstance(speckle().data, shapes.Config) and speckle().data.augment.noise == "speckle"
+    fine_tuned = speckle("imagenet")
+    assert (fine_tuned.epochs, fine_tuned.batch_size, fine_tuned.optim.lr, fine_tuned.optim.weight_decay) == (120, 70, 1e-3, 0)
+    assert fine_tuned.data.augment.crop == "resized" and speckle("folder").optim == of_file("erm").get_config("folder").optim
+    forms = {dataset: erasing(dataset).data.augment.erase_form for dataset in ("shapes", "corrupted_cifar10")}
+    assert forms == {"shapes": "torchvision", "corrupted_cifar10": "zhong"} and erasing().data.augment.erase == 0.5
+    with pytest.raises(ValueError, match="Random erasing is an augmentation, and colored_mnist has none"):
+        erasing("colored_mnist")
 
 
 @pytest.mark.parametrize("stem", FILES)

@@ -1,8 +1,8 @@
 """Augmentation on the device, inside the compiled step: uint8 images in, normalised floats out, with one key per sample.
 
 `make` builds the augmentation of training batches, `make_evaluation` the preprocessing of evaluation. The order is the usual one: crop,
-flip, colour jitter, normalisation, erasing; disabled operations cost nothing. The operations below them are each written for one image and
-mapped over the batch: a sample's result depends only on (key of the batch, its index), and none needs the host.
+flip, colour jitter, noise, normalisation, erasing; disabled operations cost nothing. The operations below them are each written for one
+image and mapped over the batch: a sample's result depends only on (key of the batch, its index), and none needs the host.
 
 Semantics are torchvision's (RandomResizedCrop, RandomCrop, ColorJitter, RandomErasing), with boxes of whole pixels: at 32 px, continuous
 boxes would have another distribution. Differences from torchvision:
@@ -26,17 +26,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbed import values
+from jaxbed.data.boxes import ERASING, Box, Size, draw_box, draw_rectangle, draw_window
 from jaxbed.values import Dtype, NotNegative, Positive, Range, Share, Whole
 
 COLOURS = ("brightness", "contrast", "saturation", "hue")
 CROP_FIELDS = {"padding_px": "padded", "scale_frac": "resized", "ratio": "resized", "centre_frac": "resized"}
 LUMA = (0.2989, 0.587, 0.114)
-TRIES = 10  # boxes to draw before giving up
-ERASE_SCALE_FRAC, ERASE_RATIO = (0.02, 0.33), (1 / 3.3, 1 / 0.3)  # area; width over height (torchvision says height over width: 0.3 to 3.3)
 # Each operation has its own random stream, so enabling one does not change the draws of the others: append, never reorder.
-BOX, WINDOW, FLIP, COLOUR, ERASE = range(5)
-Size = tuple[int, int]  # height, width in pixels
-Box = tuple[jax.Array | float, ...]  # top, left, height, width in pixels
+BOX, WINDOW, FLIP, COLOUR, ERASE, NOISE = range(6)
 Area = Annotated[float, Range(0, 1, above=True)]  # over that of the image
 
 
@@ -56,7 +53,13 @@ class Config:
     contrast: NotNegative = 0.0  # as brightness
     saturation: NotNegative = 0.0  # as brightness
     hue: Annotated[float, Range(0, 0.5)] = 0.0  # shift uniform in [-x, x], in turns of the colour circle
-    erase: Share = 0.0  # probability of setting a rectangle to 0 after normalisation, which is the mean colour
+    noise: Literal["none", "speckle", "gaussian"] = "none"  # in [0, 1] before normalisation; speckle: times the pixel
+    noise_share: Share = 0.5  # of every batch, its last images
+    noise_std: tuple[Positive, ...] = (0.15, 0.2, 0.35, 0.45, 0.6)  # one of these for each image (Rusak et al., 2020: speckle)
+    erase: Share = 0.0  # probability of filling a rectangle after normalisation
+    erase_form: Literal["torchvision", "zhong"] = (
+        "torchvision"  # which rectangles; filled with 0, which is the mean colour, or CIFAR's mean
+    )
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of values in [0, 1]; one per channel, or one for all
     std: tuple[Positive, ...] = (0.229, 0.224, 0.225)  # as mean
     dtype: Dtype = "float32"  # of the result; arithmetic is float32
@@ -72,8 +75,10 @@ def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array]
     out = (cfg.crop_px, cfg.crop_px) if cfg.crop_px else side
     amounts = {name: getattr(cfg, name) for name in COLOURS if getattr(cfg, name)}
 
-    def one(key: jax.Array, image: jax.Array) -> jax.Array:
-        streams = [jax.random.fold_in(key, stream) for stream in (BOX, WINDOW, FLIP, COLOUR, ERASE)]  # unused ones are never computed
+    def one(key: jax.Array, image: jax.Array, noisy: jax.Array) -> jax.Array:
+        streams = [
+            jax.random.fold_in(key, stream) for stream in (BOX, WINDOW, FLIP, COLOUR, ERASE, NOISE)
+        ]  # unused ones are never computed
         if cfg.crop == "resized":
             image = resample(image, draw_box(streams[BOX], side, cfg.scale_frac, cfg.ratio), out)
         elif cfg.crop == "padded":
@@ -84,15 +89,21 @@ def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array]
             image = jnp.where(jax.random.bernoulli(streams[FLIP], cfg.flip), image[:, ::-1], image)
         if amounts:
             image = jitter(streams[COLOUR], image.astype(jnp.float32), amounts)
+        if cfg.noise != "none":
+            image = add_noise(
+                image.astype(jnp.float32), draw_noise(streams[NOISE], image.shape, cfg.noise_std) * noisy, cfg.noise == "speckle"
+            )
         image = normalise(image, cfg.mean, cfg.std)
         if cfg.erase:
-            image = erase(image, draw_rectangle(streams[ERASE], out, cfg.erase))
+            form = ERASING[cfg.erase_form]
+            image = erase(image, draw_rectangle(streams[ERASE], out, cfg.erase, form), form.fill)
         return image.astype(cfg.dtype)
 
     def augment(key: jax.Array, image: jax.Array) -> jax.Array:
         _check_image(image, shape)
-        sample_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(image.shape[0]))
-        return jax.vmap(one)(sample_keys, image)
+        index = jnp.arange(image.shape[0])
+        sample_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
+        return jax.vmap(one)(sample_keys, image, index >= image.shape[0] - round(cfg.noise_share * image.shape[0]))
 
     return augment
 
@@ -154,49 +165,6 @@ def _check_image(image: jax.Array, shape: tuple[int, ...]) -> None:
         raise ValueError(
             f"images are {image.dtype} {list(image.shape)}, not uint8 [B, *{list(shape)}]: build the augmentation for their shape"
         )
-
-
-def draw_box(key: jax.Array, side_px: Size, scale_frac: tuple[float, float], ratio: tuple[float, float]) -> Box:
-    """A random box of whole (float32) pixels in an image of side_px = (H, W), as RandomResizedCrop draws it.
-
-    Area is uniform in scale_frac of the image's, width over height log-uniform in ratio; the first of ten draws that fits. If
-    none does, the largest central box with an allowed ratio.
-    """
-    box, fits = _draw_fitting(key, side_px, side_px, scale_frac, ratio)
-    height, width = side_px
-    h, w = min(height, round(width / ratio[0])), min(width, round(height * ratio[1]))
-    central = ((height - h) // 2, (width - w) // 2, h, w)
-    return tuple(jnp.where(fits, drawn, fallback) for drawn, fallback in zip(box, central, strict=True))
-
-
-def draw_rectangle(key: jax.Array, side_px: Size, probability: float) -> Box:
-    """The box that RandomErasing erases, always shorter than each side; of size 0 if it erases nothing or none of ten draws fits."""
-    coin, key = jax.random.split(key)
-    (top, left, h, w), fits = _draw_fitting(key, side_px, (side_px[0] - 1, side_px[1] - 1), ERASE_SCALE_FRAC, ERASE_RATIO)
-    hit = fits & jax.random.bernoulli(coin, probability)
-    return top, left, jnp.where(hit, h, 0), jnp.where(hit, w, 0)
-
-
-def _draw_fitting(key: jax.Array, side_px: Size, most_px: Size, scale_frac: tuple, ratio: tuple) -> tuple[jax.Array, jax.Array]:
-    """The first of ten random boxes with sides of 1 px to most_px = (H, W), [4], and whether there is one."""
-    area, shape, down, right = jax.random.uniform(key, (4, TRIES))
-    area = side_px[0] * side_px[1] * (scale_frac[0] + (scale_frac[1] - scale_frac[0]) * area)
-    ratios = jnp.exp(math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * shape)
-    h, w = jnp.round(jnp.sqrt(area / ratios)), jnp.round(jnp.sqrt(area * ratios))
-    fits = (h >= 1) & (h <= most_px[0]) & (w >= 1) & (w <= most_px[1])
-    top, left = _draw_start(down, side_px[0] - h), _draw_start(right, side_px[1] - w)
-    return jnp.stack([top, left, h, w])[:, jnp.argmax(fits)], fits.any()
-
-
-def _draw_start(uniform: jax.Array, last: jax.Array | int) -> jax.Array:
-    """Whole numbers 0 to last from numbers uniform in [0, 1). The product may round up to last + 1, hence the minimum."""
-    return jnp.minimum(jnp.floor(uniform * (last + 1)), last)
-
-
-def draw_window(key: jax.Array, side_px: Size, out_px: Size, padding_px: int) -> jax.Array:
-    """[2] int32: top and left, in the padded image, of a random window of out_px = (h, w)."""
-    last = jnp.array([side + 2 * padding_px - size for side, size in zip(side_px, out_px, strict=True)])
-    return _draw_start(jax.random.uniform(key, (2,)), last).astype(jnp.int32)
 
 
 def cut_window(image: jax.Array, start: jax.Array, out_px: Size, padding_px: int) -> jax.Array:
@@ -284,9 +252,20 @@ def normalise(image: jax.Array, mean: tuple[float, ...], std: tuple[float, ...])
     return image.astype(jnp.float32) * (1 / (255 * scale)).astype(np.float32) - (centre / scale).astype(np.float32)
 
 
-def erase(image: jax.Array, rectangle: Box) -> jax.Array:
-    """image [H, W, C] with 0 inside the rectangle."""
+def draw_noise(key: jax.Array, shape: tuple[int, ...], std: tuple[float, ...]) -> jax.Array:
+    """Normal noise [H, W, C] with one of the standard deviations."""
+    which, key = jax.random.split(key)
+    return jax.random.choice(which, jnp.array(std, jnp.float32)) * jax.random.normal(key, shape)
+
+
+def add_noise(image: jax.Array, noise: jax.Array, speckle: bool) -> jax.Array:
+    """image [H, W, C] of 0 to 255 with noise [H, W, C] in units of the whole range, or, for speckle, of the pixel; clipped."""
+    return jnp.clip(image + noise * (image if speckle else 255.0), 0, 255)
+
+
+def erase(image: jax.Array, rectangle: Box, fill: tuple[float, ...] = (0.0,)) -> jax.Array:
+    """image [H, W, C] with fill, a number for each channel, inside the rectangle."""
     top, left, height, width = rectangle
     y, x = jnp.arange(image.shape[0])[:, None, None], jnp.arange(image.shape[1])[:, None]
     inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)
-    return jnp.where(inside, 0, image)
+    return jnp.where(inside, jnp.array(fill[: image.shape[2]], image.dtype), image)

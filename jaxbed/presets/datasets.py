@@ -6,6 +6,7 @@ A new data set is one more function here, named in SETTINGS; a method's file nev
 
 import dataclasses
 import re
+from typing import Any
 
 from jaxbed.config import MethodConfig, Train
 from jaxbed.data import augment, bar, bffhq, colored_mnist, corrupted_cifar10, folder, imagenet, noise, shapes, waterbirds
@@ -168,6 +169,14 @@ SETTINGS = {
     "folder": _folder,
     "noise": _noise,
 }
+
+
+def augmented(name: str, method: MethodConfig, dataset: str, **changes: Any) -> Train:
+    """As `build`, with fields of the data set's augmentation changed. Raises ValueError for a data set without augmentation."""
+    cfg = build(name, method, dataset)
+    if not hasattr(cfg.data, "augment"):
+        raise ValueError(f"{name} is an augmentation, and {dataset} has none: take another data set, such as shapes or folder")
+    return dataclasses.replace(cfg, data=dataclasses.replace(cfg.data, augment=dataclasses.replace(cfg.data.augment, **changes)))
 
 
 def build(name: str, method: MethodConfig, dataset: str) -> Train:
