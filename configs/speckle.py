@@ -4,8 +4,8 @@ python -m jaxbed.main --config=speckle
 python -m jaxbed.main --config=speckle:imagenet --config.data.train=DIR --config.data.val=DIR --config.init_from=resnet50.pth ...
 
 ERM of which half of every batch gets noise in proportion to its pixels, of one of five strengths. These are the five severities of
-ImageNet-C's speckle_noise, so do not count that corruption. On `imagenet` with the authors' settings, from torchvision's weights: 120 epochs,
-batch 70, learning rate 1e-3, divided by 10 after 60, no weight decay; expected 68.3 % mCE. Elsewhere with the settings of all methods there.
+ImageNet-C's speckle_noise, so do not count that corruption. On `imagenet` with the authors' settings: torchvision's weights, 120 epochs,
+batch 70, learning rate 1e-3, divided by 10 after 60, no weight decay; expected 68.3 % mCE. Elsewhere with what all methods have there.
 """
 
 import dataclasses
