@@ -1,7 +1,7 @@
 """Optimizers that step exactly as PyTorch's do, and the schedules of the papers.
 
 Weight decay is added to the gradient of *every* parameter, BatchNorm and biases included, before momentum or Adam sees it
-(PyTorch's `weight_decay` of SGD and Adam; not AdamW).
+(PyTorch's `weight_decay` of SGD and Adam; not AdamW), unless `decay_norms` is off.
 """
 
 import collections
@@ -29,8 +29,10 @@ class Optim:
     b1: ShareBelowOne = 0.9  # adam
     b2: ShareBelowOne = 0.999  # adam
     eps: Positive = 1e-8  # adam
-    schedule: Literal["constant", "step", "cosine"] = "constant"
-    milestones_epochs: tuple[NotNegative, ...] = (30, 60, 90)  # step: those that fall on one step each count
+    decay_norms: bool = True  # False: no weight decay on scales and biases of normalisation layers
+    schedule: Literal["constant", "step", "cosine", "linear"] = "constant"
+    milestones_epochs: tuple[NotNegative, ...] = (30, 60, 90)  # step: those that fall on one step each count; linear: ends of its pieces
+    factors: tuple[NotNegative, ...] = ()  # linear: of lr at each milestone, in a straight line between them
     gamma: NotNegative = 0.1  # step: factor at each milestone
     warmup_epochs: NotNegative = 0.0  # linear from 0, per step
 
@@ -50,13 +52,13 @@ class Optim:
                 core = optax.trace(decay=self.momentum, nesterov=self.nesterov)
             else:
                 core = optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps)
-            return optax.chain(
-                optax.add_decayed_weights(hparams["weight_decay"]),
-                core,
-                optax.scale_by_schedule(lambda count: -hparams["lr"] * decay(count)),
-            )
+            decayed = optax.add_decayed_weights(hparams["weight_decay"], mask=None if self.decay_norms else _outside_norms)
+            return self._chain(decayed, core, optax.scale_by_schedule(lambda count: -hparams["lr"] * decay(count)))
 
         return build
+
+    def _chain(self, *parts: optax.GradientTransformation) -> optax.GradientTransformation:
+        return optax.chain(*parts)
 
     def on_vector(self) -> "Optim":
         """The same optimizer, which sees all its parameters as one vector: its state has vectors where that of this one has trees."""
@@ -64,9 +66,21 @@ class Optim:
 
 
 class _OnVector(Optim):
-    def transform(self, info: Info) -> Callable[[dict[str, jax.Array]], optax.GradientTransformation]:
-        build = super().transform(info)
-        return lambda hparams: optax.flatten(build(hparams))
+    def _chain(self, *parts: optax.GradientTransformation) -> optax.GradientTransformation:
+        if self.decay_norms:
+            return optax.flatten(optax.chain(*parts))
+        decayed, core, scaled = parts  # which parameters are decayed depends on their names
+        return optax.chain(decayed, optax.flatten(core), scaled)
+
+
+def _outside_norms(params: PyTree) -> PyTree:
+    """Which parameters are not a normalisation layer's: {..., "norm1": {"scale", "bias"}}."""
+
+    def is_outside(path: tuple, _leaf: Any) -> bool:
+        *_, layer, _ = ["", *jax.tree_util.keystr(path, simple=True, separator="/").split("/")]
+        return "norm" not in layer
+
+    return jax.tree_util.tree_map_with_path(is_outside, params)
 
 
 def _factor(optim: Optim, info: Info) -> optax.Schedule:
@@ -78,6 +92,18 @@ def _factor(optim: Optim, info: Info) -> optax.Schedule:
     if optim.schedule == "step":
         counts = collections.Counter(round(epoch * info.steps_per_epoch) for epoch in optim.milestones_epochs)
         after = optax.piecewise_constant_schedule(1.0, {step: optim.gamma**count for step, count in counts.items()})
+    elif optim.schedule == "linear":
+        if (
+            len(optim.factors) != len(optim.milestones_epochs)
+            or len(optim.factors) < 2
+            or sorted(optim.milestones_epochs) != list(optim.milestones_epochs)
+        ):
+            raise ValueError(
+                f"optim.factors = {optim.factors}: schedule = linear needs one for each of milestones_epochs = {optim.milestones_epochs}, "
+                "which must rise, and two at least"
+            )
+        ends = jnp.array(optim.milestones_epochs) * info.steps_per_epoch
+        return lambda count: jnp.interp(count, ends, jnp.array(optim.factors))
     elif optim.schedule == "cosine":
         after = optax.cosine_decay_schedule(1.0, total - warmup)
     else:

@@ -45,7 +45,7 @@ ALWAYS = {
 COMPILED = ("erm", "sagnet", "infodrop", "debiased")  # in the large network of imagenet and noise; tracing it takes seconds
 # refuse a setting whose network is an MLP
 NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc", "debiased"}
-SECOND_PHASES = {"infodrop_finetune"}  # have a schedule of their own
+SECOND_PHASES = {"infodrop_finetune", "fast_adversarial"}  # have a schedule of their own
 BATCH = 8
 
 

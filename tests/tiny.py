@@ -20,6 +20,7 @@ from jaxbed.methods import (
     efdmix,
     end,
     erm,
+    fast_adversarial,
     groupdro,
     hex,
     infodrop,
@@ -42,6 +43,7 @@ from jaxbed.training.program import Program, assemble
 
 METHODS = {
     "erm": erm.Config(),
+    "fast_adversarial": fast_adversarial.Config(),
     "padain": padain.Config(p=0.1),
     "sagnet": sagnet.Config(),
     "sagnet_biasbed": sagnet.Config(variant="biasbed"),
