@@ -138,26 +138,21 @@ def _is(operation: jax.Array, *names: str) -> list[jax.Array]:
 
 def _table(image: jax.Array, operation: jax.Array, level: jax.Array) -> jax.Array:
     """[C, 256] uint8: what becomes of each value of each channel."""
-    value = jnp.arange(256)
+    value, counts = jnp.arange(256), _histogram(image)
     low, high = (reduce((0, 1)).astype(jnp.int32)[:, None] for reduce in (image.min, image.max))
-    stretched = (value - low) * 255 // jnp.maximum(high - low, 1)
-    bits = 4 - (0.4 * level).astype(jnp.int32)
-    inverted = jnp.where(value < 256 - (25.6 * level).astype(jnp.int32), value, 255 - value)
-    names = _is(operation, "autocontrast", "equalize", "posterize", "solarize")
-    table = [jnp.where(high > low, stretched, value), _equalized(image), value >> (8 - bits) << (8 - bits), inverted]
-    return jnp.clip(jnp.select(names, [jnp.broadcast_to(each, (len(low), 256)) for each in table], value), 0, 255).astype(jnp.uint8)
-
-
-def _equalized(image: jax.Array) -> jax.Array:
-    """[C, 256]: the table that makes the values of each channel equally frequent."""
-    value, counts = jnp.arange(256), histogram(image)
     below = jnp.cumsum(counts, 1) - counts
-    brightest = jnp.max(jnp.where(counts > 0, value, 0), 1)
-    step = jnp.take_along_axis(below, brightest[:, None], 1) // 255
-    return jnp.where(step > 0, (step // 2 + below) // jnp.maximum(step, 1), value)
+    step = jnp.take_along_axis(below, high, 1) // 255  # of equalize: a 255th of the pixels darker than the brightest
+    bits = 4 - (0.4 * level).astype(jnp.int32)
+    posterized = value >> (8 - bits) << (8 - bits)
+    solarized = jnp.where(value < 256 - (25.6 * level).astype(jnp.int32), value, 255 - value)
+    drawn = _is(operation, "autocontrast", "equalize", "posterize", "solarize")
+    results = [jnp.broadcast_to(each, counts.shape) for each in (255 * (value - low), step // 2 + below, posterized, solarized)]
+    # One division for both operations that need it: a compiler may repeat it for each pixel, and then it takes most of the time
+    dividend, divisor = jnp.select(drawn, results, value), jnp.select(drawn[:2], [high - low, step], 1)
+    return jnp.clip(jnp.where(divisor > 0, dividend // jnp.maximum(divisor, 1), value), 0, 255).astype(jnp.uint8)
 
 
-def histogram(image: jax.Array) -> jax.Array:
+def _histogram(image: jax.Array) -> jax.Array:
     """[C, 256] int32: how many pixels of an image [H, W, C] uint8 have each value."""
     channels = image.shape[-1]
     entry = 256 * jnp.arange(channels) + image.astype(jnp.int32)
@@ -190,9 +185,9 @@ def _matrix(shape: tuple[int, ...], operation: jax.Array, level: jax.Array, sign
     rotate, shear_x, shear_y, translate_x, translate_y = (
         jnp.where(drawn, sign, 0.0) for drawn in _is(operation, "rotate", "shear_x", "shear_y", "translate_x", "translate_y")
     )
-    angle = jnp.deg2rad(rotate * jnp.trunc(3 * level))
+    angle = jnp.deg2rad(rotate * jnp.floor(3 * level))
     cosine, sine = jnp.cos(angle), jnp.sin(angle)
-    across, down = (translate * jnp.trunc(side * level / 30) for translate, side in ((translate_x, width), (translate_y, height)))
+    across, down = (translate * jnp.floor(side * level / 30) for translate, side in ((translate_x, width), (translate_y, height)))
     a, b, d, e = cosine, shear_x * 0.03 * level - sine, shear_y * 0.03 * level + sine, cosine
     # The centre turns about itself; shears keep the upper left corner
     c = across + (1 - cosine) * width / 2 + sine * height / 2

@@ -6,7 +6,8 @@ The network sees each image three times, as it is and twice mixed with distortio
     L = mean CE(f(x), y) + weight · mean JS(p, p', p'')      JS = 1/3 Σ_v KL(p_v || M), M = (p + p' + p'') / 3
 
 One pass takes all 3B images, so BatchNorm's statistics are those of all three views. M is clipped to 1e-7 as in the authors' code, and no
-gradient is stopped. Mixing follows the crop and flip of the data set, acts on 8 bits, and is off at evaluation.
+gradient is stopped. Mixing follows the crop and flip of the data set, acts on 8 bits (in bfloat16, of images rounded to about a level), and
+is off at evaluation.
 """
 
 import dataclasses
