@@ -19,7 +19,6 @@ from jaxbed.models import mlp
 ALL = augmix.Settings(operations=13, fill="dark_red")
 NINE = augmix.Settings()
 FILLS = {"black": 0, "dark_red": 128}
-WARPS = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 
 
 def photo(height, width, channels, seed=0):
@@ -71,7 +70,7 @@ def distort(image, settings, operation, level, sign):
 
 @pytest.mark.parametrize(("channels", "fill"), [(3, "dark_red"), (1, "dark_red"), (3, "black")])
 def test_operations_are_pillows(channels, fill):
-    """To one level, in few pixels; where tables alone act, to the last bit. Levels are such that no rounding changes a whole number."""
+    """To one level, in few pixels; to the last bit where arithmetic is of whole numbers. No level lies where truncation changes."""
     image = photo(24, 30, channels)
     cases = [(name, level, sign) for name in augmix.OPERATIONS for level in (0.173, 1.234, 2.71, 6.283, 9.77) for sign in (1, -1)]
     names, levels, signs = zip(*cases, strict=True)
