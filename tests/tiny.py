@@ -11,6 +11,7 @@ from jaxbed.data import shapes
 from jaxbed.data.source import Source
 from jaxbed.method import Info, Method, State
 from jaxbed.methods import (
+    augmix,
     balance,
     biasensemble,
     debiased,
@@ -56,6 +57,7 @@ METHODS = {
     "rsc": rsc.Config(),
     "mixup": mixing.Mixup(),
     "cutmix": mixing.CutMix(p=0.5),
+    "augmix": augmix.Config(),
     "end": end.Config(),
     "lnl": lnl.Config(),
     "rebias": rebias.Config(biased=rebias.BiasedNet(stride=4)),

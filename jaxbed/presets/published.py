@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from jaxbed.config import Train
 from jaxbed.methods import (
+    augmix,
     biasensemble,
     debiased,
     disent,
@@ -105,6 +106,10 @@ TABLE: dict[type, dict[str | tuple[str, float], Settings]] = {
     mixing.CutMix: {
         "imagenet": Settings(AUTHORS, {"p": 1.0, "alpha": 1.0}),
         "corrupted_cifar10": Settings(f"{AUTHORS}, CIFAR", {"p": 0.5, "alpha": 1.0}),
+    },
+    augmix.Config: {
+        "imagenet": Settings(AUTHORS, {"severity": 1.0, "weight": 12.0}),
+        "corrupted_cifar10": Settings(f"{AUTHORS}, CIFAR", {"severity": 3.0, "weight": 12.0}),
     },
     padain.Config: {"imagenet": Settings("paper", {"p": 0.01})},
     sagnet.Config: {"imagenet": Settings(AUTHORS, {"style_stage": 3, "w_adv": 0.1, "clip_adv": 0.1})},

@@ -1,0 +1,329 @@
+"""AugMix: operations against Pillow and by hand, mixtures, draws, the divergence, and what the network sees."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+import tiny
+from PIL import Image, ImageEnhance, ImageOps
+
+from configs import augmix as preset
+from jaxbed import config
+from jaxbed.data import augmix
+from jaxbed.method import Info
+from jaxbed.methods import augmix as method
+from jaxbed.models import mlp
+
+ALL = augmix.Settings(operations=13, fill="dark_red")
+NINE = augmix.Settings()
+FILLS = {"black": 0, "dark_red": 128}
+
+
+def photo(height, width, channels, seed=0):
+    """Waves and noise, uint8, with its values in an interval that differs between channels."""
+    rng, (y, x) = np.random.default_rng(seed), np.mgrid[:height, :width]
+    planes = [100 + 20 * c + 50 * np.sin(x / (3 + c) + y / 5) + rng.normal(0, 15, x.shape) for c in range(channels)]
+    return np.clip(np.stack(planes, -1), 0, 255).astype(np.uint8)
+
+
+def with_pillow(image, name, level, sign, fill):
+    """The authors' operation on an image [H, W, C] uint8, of the level that they draw."""
+    level, sign = float(level), int(sign)
+    pillow = Image.fromarray(image if image.shape[-1] == 3 else image[..., 0])
+    width, height = pillow.size
+    warp = {"resample": Image.Resampling.BILINEAR, "fillcolor": FILLS[fill]}
+
+    def affine(*matrix):
+        return pillow.transform(pillow.size, Image.Transform.AFFINE, matrix, **warp)
+
+    def enhanced(kind):
+        return kind(pillow).enhance(level * 1.8 / 10 + 0.1)
+
+    changed = {
+        "autocontrast": lambda: ImageOps.autocontrast(pillow),
+        "equalize": lambda: ImageOps.equalize(pillow),
+        "posterize": lambda: ImageOps.posterize(pillow, 4 - int(level * 4 / 10)),
+        "rotate": lambda: pillow.rotate(sign * int(level * 30 / 10), **warp),
+        "solarize": lambda: ImageOps.solarize(pillow, 256 - int(level * 256 / 10)),
+        "shear_x": lambda: affine(1, sign * level * 0.3 / 10, 0, 0, 1, 0),
+        "shear_y": lambda: affine(1, 0, 0, sign * level * 0.3 / 10, 1, 0),
+        "translate_x": lambda: affine(1, 0, sign * int(level * (width / 3) / 10), 0, 1, 0),
+        "translate_y": lambda: affine(1, 0, 0, 0, 1, sign * int(level * (height / 3) / 10)),
+        "colour": lambda: enhanced(ImageEnhance.Color),
+        "contrast": lambda: enhanced(ImageEnhance.Contrast),
+        "brightness": lambda: enhanced(ImageEnhance.Brightness),
+        "sharpness": lambda: enhanced(ImageEnhance.Sharpness),
+    }[name]()
+    return np.asarray(changed).reshape(image.shape)
+
+
+def distort(image, settings, operation, level, sign):
+    """Many operations on one image, [n, H, W, C]."""
+    each = jax.vmap(lambda image, *step: augmix.distorted(image, *step, settings), (None, 0, 0, 0))
+    return np.asarray(jax.jit(each)(image, np.asarray(operation), np.float32(level), np.float32(sign)))
+
+
+# Operations
+
+
+@pytest.mark.parametrize(("channels", "fill"), [(3, "dark_red"), (1, "dark_red"), (3, "black")])
+def test_operations_are_pillows(channels, fill):
+    """To one level, in few pixels; to the last bit where arithmetic is of whole numbers. No level lies where truncation changes."""
+    image = photo(24, 30, channels)
+    cases = [(name, level, sign) for name in augmix.OPERATIONS for level in (0.173, 1.234, 2.71, 6.283, 9.77) for sign in (1, -1)]
+    names, levels, signs = zip(*cases, strict=True)
+    settings = dataclasses.replace(ALL, fill=fill)
+    found = distort(image, settings, [augmix.OPERATIONS.index(name) for name in names], levels, signs)
+    changing = set()
+    for (name, level, sign), result in zip(cases, found, strict=True):
+        expected = with_pillow(image, name, np.float32(level), sign, fill)
+        difference = np.abs(result.astype(int) - expected)
+        if name in ("equalize", "posterize", "solarize", "translate_x", "translate_y"):
+            assert not difference.any(), (name, level, sign)
+        assert difference.max() <= 1 and difference.mean() < 0.05, (name, level, sign)
+        if (result != image).any():
+            changing.add(name)
+    assert changing == set(augmix.OPERATIONS) - ({"colour"} if channels == 1 else set())
+
+
+ROW = [0, 15, 16, 17, 31, 32, 100, 128, 200, 231, 240, 254, 255]
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "values", "expected"),
+    [
+        ("posterize", 1.0, ROW, [0, 0, 16, 16, 16, 32, 96, 128, 192, 224, 240, 240, 240]),
+        ("posterize", 2.6, ROW, [0, 0, 0, 0, 0, 32, 96, 128, 192, 224, 224, 224, 224]),
+        ("solarize", 0.99, ROW, [0, 15, 16, 17, 31, 32, 100, 128, 200, 24, 15, 1, 0]),
+        ("autocontrast", 1.0, [50, 100, 150, 200], [0, 85, 170, 255]),
+        ("autocontrast", 1.0, [70] * 4, [70] * 4),
+        ("equalize", 1.0, [50, 50, 100, 150, 200, 200, 200, 250], [50, 50, 100, 150, 200, 200, 200, 250]),
+        ("equalize", 1.0, [70] * 300, [70] * 300),
+        ("translate_x", 8.0, range(0, 211, 30), [60, 90, 120, 150, 180, 210, 128, 128]),
+    ],
+)
+def test_rows_by_hand(name, level, values, expected):
+    image = np.array(values, np.uint8).reshape(1, -1, 1)
+    found = augmix_step(image, augmix.OPERATIONS.index(name), level, 1.0)
+    assert found.ravel().tolist() == expected
+
+
+augmix_step = jax.jit(lambda image, *step: augmix.distorted(image, *step, dataclasses.replace(ALL, operations=9)))
+
+
+def test_a_shear_by_hand_moves_half_pixels():
+    image = np.tile(np.arange(0, 211, 30, dtype=np.uint8)[:, None], (8, 1, 1))
+    found = np.asarray(augmix_step(image, augmix.OPERATIONS.index("shear_x"), 10.0, 1.0))[..., 0]
+    assert found[0].tolist() == [4, 34, 64, 94, 124, 154, 184, 210]
+    assert found[3].tolist() == [31, 61, 91, 121, 151, 181, 210, 128]
+    assert found[7].tolist() == [67, 97, 127, 157, 187, 210, 128, 128]
+
+
+# Mixtures
+
+IMAGES = np.stack([photo(16, 20, 3, seed) for seed in range(12)])
+mix = jax.jit(lambda image, drawn: augmix.mixed(image, drawn, NINE))
+draw_nine = jax.jit(lambda key: augmix.draw_batch(key, len(IMAGES), NINE))
+
+
+def test_mixing_by_hand():
+    image, chains = np.float32([0.2, 0.6]), np.float32([(0.4, 0.6), (0, 1), (0.8, 0.2)])
+    weights, share = np.float32([0.5, 0.3, 0.2]), np.float32(0.4)
+    np.testing.assert_allclose(augmix.blend(image, chains, weights, share), (0.264, 0.616), rtol=1e-6)
+    normalised = augmix.blend((image - 0.485) / 0.229, (chains - 0.485) / 0.229, weights, share)
+    np.testing.assert_allclose(normalised, (-0.9650655, 0.5720524), rtol=1e-5)
+
+
+def test_mixtures_are_those_of_a_transcription_in_numpy():
+    """Tolerance: one level on average. A chain may amplify a difference of one level."""
+    drawn = jax.device_get(draw_nine(jax.random.key(0)))
+    found = np.asarray(mix(np.float32(IMAGES) / 255, drawn))
+    assert found.dtype == np.float32 and (drawn.operation == augmix.NOTHING).any()
+    for image, result, one in zip(IMAGES, found, map(augmix.Drawn, *drawn), strict=True):
+        mixture = np.zeros(image.shape)
+        for chain, weight in enumerate(one.weights):
+            step = image
+            for operation, level, sign in zip(one.operation[chain], one.level[chain], one.sign[chain], strict=True):
+                if operation != augmix.NOTHING:
+                    step = with_pillow(step, augmix.OPERATIONS[operation], level, sign, "black")
+            mixture += weight * (step / 255)
+        expected = (1 - one.share) * (image / 255) + one.share * mixture
+        assert np.abs(result - expected).mean() < 0.1 / 255 and np.abs(result - image / 255).max() > 0.01
+
+
+def test_mixtures_stay_in_range_and_do_not_depend_on_the_rest_of_the_batch():
+    drawn = jax.device_get(draw_nine(jax.random.key(1)))
+    image = np.random.default_rng(0).random(IMAGES.shape, np.float32)
+    found = np.asarray(mix(image, drawn))
+    assert found.min() >= 0 and found.max() <= 1 + 1e-6
+    others = drawn._replace(operation=drawn.operation[::-1].copy(), level=drawn.level[::-1].copy())
+    others.operation[0], others.level[0] = drawn.operation[0], drawn.level[0]
+    among = np.asarray(mix(np.concatenate([image[:1], image[:0:-1]]), others))
+    np.testing.assert_array_equal(found[0], among[0])
+    assert (found[1:] != among[1:]).any((1, 2, 3)).all()
+    fewer = jax.jit(lambda key: augmix.draw_batch(key, 3, NINE))(jax.random.key(1))
+    jax.tree.map(lambda all_images, few: np.testing.assert_allclose(few, all_images[:3], rtol=1e-5), drawn, augmix.Drawn(*fewer))
+
+
+# Draws
+
+
+def draws(settings, count=4000):
+    return jax.device_get(jax.jit(lambda key: augmix.draw_batch(key, count, settings))(jax.random.key(7)))
+
+
+def assert_frequent(values, probabilities):
+    """The values 0, 1, ... have these probabilities."""
+    frequency = np.bincount(values.ravel(), minlength=len(probabilities)) / values.size
+    p = np.array(probabilities)
+    assert len(frequency) == len(p) and (np.abs(frequency - p) <= 4.5 * np.sqrt(p * (1 - p) / values.size)).all()
+
+
+def assert_distributed(values, distribution):
+    assert scipy.stats.kstest(values.ravel(), distribution.cdf).pvalue > 1e-4
+
+
+def test_draws():
+    drawn = draws(NINE)
+    acts = drawn.operation != augmix.NOTHING
+    assert (acts == np.sort(acts, 2)[:, :, ::-1]).all()  # chains end once
+    assert_frequent(acts.sum(2), (0, 1 / 3, 1 / 3, 1 / 3))
+    assert_frequent(drawn.operation[acts], [1 / 9] * 9)
+    assert_frequent((drawn.sign > 0).astype(int), (0.5, 0.5))
+    assert set(drawn.sign.ravel()) == {-1, 1}
+    assert_distributed(drawn.level, scipy.stats.uniform(0.1, 2.9))
+    assert_distributed(drawn.share, scipy.stats.beta(1, 1))
+    np.testing.assert_allclose(drawn.weights.sum(1), 1, rtol=1e-6)
+    for weight in drawn.weights.T:
+        assert_distributed(weight, scipy.stats.beta(1, 2))
+
+
+def test_draws_of_other_settings():
+    drawn = draws(augmix.Settings(severity=0.1, width=4, depth=2, alpha=0.4, operations=13))
+    assert drawn.operation.shape == drawn.level.shape == (4000, 4, 2)
+    assert_frequent(drawn.operation, [1 / 13] * 13)
+    np.testing.assert_allclose(drawn.level, 0.1, rtol=1e-6)
+    assert_distributed(np.clip(drawn.share, 1e-6, 1 - 1e-6), scipy.stats.beta(0.4, 0.4))
+    assert_distributed(drawn.weights[:, 0], scipy.stats.beta(0.4, 1.2))
+
+
+@pytest.mark.parametrize(("name", "value"), [("severity", 0.09), ("severity", 10.1), ("depth", -1), ("operations", 10), ("alpha", 0.0)])
+def test_settings_out_of_range_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"augmix\.{name} = {value}: must be "):
+        augmix.draw(jax.random.key(0), augmix.Settings(**{name: value}))
+    with pytest.raises(ValueError, match=rf"method\.{name} = {value}: must be "):
+        config.check(dataclasses.replace(tiny.mlp_config("augmix"), method=method.Config(**{name: value})))
+
+
+# The divergence
+
+
+def of_probabilities(*rows):
+    with np.errstate(divide="ignore"):
+        return np.log(np.float32(rows))[None]
+
+
+@pytest.mark.parametrize(
+    ("logits", "expected"),
+    [
+        (of_probabilities((0.7, 0.2, 0.1), (0.5, 0.3, 0.2), (0.1, 0.6, 0.3)), 0.1423334),
+        (np.float32([[(2, 0, -1), (1, 0.5, 0), (0, 1, -1)]]), 0.1494735),
+        (np.float32([[(2, 0, -1)] * 3]), 0),
+        (1e4 * np.eye(3, dtype=np.float32)[None], np.log(3)),
+        (1e4 * np.eye(3, dtype=np.float32)[None, [0, 0, 1]], 0.6365142),
+    ],
+)
+def test_divergence_by_hand_and_its_gradient_where_probabilities_are_0(logits, expected):
+    (value, gradient) = divergence(logits)
+    np.testing.assert_allclose(value, expected, rtol=2e-6, atol=1e-6)
+    assert np.isfinite(gradient).all()
+
+
+divergence = jax.jit(jax.value_and_grad(lambda logits: method.jensen_shannon(logits).sum()))
+
+
+def test_rare_classes_are_clipped():
+    """100,000 classes of half the least probability: each adds p·ln(p / 1e-7), which makes equal answers differ by less than nothing."""
+    answer = (0.995, *[5e-8] * 100_000)
+    np.testing.assert_allclose(divergence(of_probabilities(answer, answer, answer))[0], 0.005 * np.log(0.5), rtol=1e-3)
+
+
+# The method
+
+
+BATCH = {"image": np.float32(IMAGES[:4]) / 255, "label": np.arange(4)}
+CLEAN = BATCH["image"]
+NORMALISED = {**BATCH, "image": (CLEAN - np.float32(0.5)) / np.float32(0.25)}
+
+
+def record(monkeypatch, cfg, batch, info):
+    """(images that the network saw in its only pass, their logits, metrics) in one step of a linear network."""
+    calls, real = [], method.apply_net
+
+    def apply_net(net, params, stats, image, *given):
+        calls.append(image)
+        return real(net, params, stats, image, *given)
+
+    monkeypatch.setattr(method, "apply_net", apply_net)
+    net = mlp.Config(())
+    made = cfg.make(info, net, tiny.Optim())
+    state = jax.jit(made.init)(jax.random.key(0), batch)
+
+    def step(key):
+        _, metrics = made.step(state, batch, key)
+        (image,) = calls
+        return image, net.make(4).apply({"params": state.params["net"]}, image, train=True), metrics
+
+    return jax.device_get(jax.jit(step)(jax.random.key(3)))
+
+
+INFO = Info(4, 64, 4, 2)
+
+
+def test_one_pass_sees_each_image_and_two_mixtures(monkeypatch):
+    image, logits, metrics = record(monkeypatch, method.Config(severity=10.0, weight=7.0), BATCH, INFO)
+    assert image.shape == (12, 16, 20, 3)
+    views, logits = image.reshape(4, 3, 16, 20, 3), logits.reshape(4, 3, 4)
+    np.testing.assert_array_equal(views[:, 0], CLEAN)
+    assert all((np.abs(views[:, a] - views[:, b]).max((1, 2, 3)) > 0.01).all() for a, b in ((0, 1), (0, 2), (1, 2)))
+    entropy = -np.mean(np.log(scipy.special.softmax(logits[:, 0], 1))[np.arange(4), np.arange(4)])
+    p = scipy.special.softmax(np.float64(logits), 2)
+    divergence = (p * np.log(p / p.mean(1, keepdims=True))).sum(2).mean()
+    np.testing.assert_allclose(metrics["loss/divergence"], divergence, rtol=1e-4)
+    np.testing.assert_allclose(metrics["loss"], entropy + 7 * divergence, rtol=1e-5)
+    assert metrics["accuracy"] == (logits[:, 0].argmax(1) == np.arange(4)).mean()
+
+    info = INFO._replace(pixel_range=lambda: np.float32([[-2] * 3, [2] * 3]))
+    normalised, *_ = record(monkeypatch, method.Config(severity=10.0), NORMALISED, info)
+    np.testing.assert_allclose(normalised * 0.25 + 0.5, image, atol=1e-6)
+
+
+def test_without_consistency_it_sees_one_mixture(monkeypatch):
+    image, logits, metrics = record(monkeypatch, method.Config(severity=10.0, consistency=False), BATCH, INFO)
+    assert image.shape == CLEAN.shape and (np.abs(image - CLEAN).max((1, 2, 3)) > 0.01).all()
+    entropy = -np.mean(np.log(scipy.special.softmax(logits, 1))[np.arange(4), np.arange(4)])
+    np.testing.assert_allclose(metrics["loss"], entropy, rtol=1e-5)
+    assert set(metrics) == {"loss", "accuracy"}
+
+
+def test_it_learns_classes_that_mixing_keeps():
+    rng = np.random.default_rng(0)
+    label = np.arange(16) % 2
+    image = np.where(label[:, None, None, None] == 1, np.float32([0.8, 0.2, 0.2]), np.float32([0.2, 0.2, 0.8]))
+    batch = {"image": np.clip(image + rng.normal(0, 0.1, (16, 8, 8, 3)), 0, 1).astype(np.float32), "label": label}
+    made = method.Config().make(INFO._replace(classes=2), mlp.Config((8,)), tiny.Optim(rule="adam", lr=0.02))
+    state, step = jax.jit(made.init)(jax.random.key(0), batch), jax.jit(made.step)
+    values = []
+    for number in range(60):
+        state, metrics = step(state, batch, jax.random.key(number))
+        values.append(float(metrics["loss"]))
+    assert np.mean(values[-5:]) < 0.5 * np.mean(values[:5]) and metrics["accuracy"] == 1
+
+
+@pytest.mark.parametrize(("dataset", "severity"), [("shapes", 3), ("corrupted_cifar10", 3), ("imagenet", 1), ("imagenet_biasbed", 1)])
+def test_presets_have_the_published_severity(dataset, severity):
+    cfg = preset.get_config(dataset)
+    assert (cfg.method.severity, cfg.method.weight, cfg.method.width, cfg.method.alpha) == (severity, 12, 3, 1)
+    assert ("none published" in cfg.published) == (dataset == "shapes")
