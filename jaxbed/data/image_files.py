@@ -123,7 +123,8 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     """(names relative to the folder, labels, classes) of FOLDER/CLASS/**/IMAGE, all sorted."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder: name a folder with one sub-folder of images per class, or a folder of records")
-    names, labels, empty, classes = [], [], [], []
+    names, labels, empty = [], [], []
+    classes: list[str] = []
     passed: collections.Counter[str] = collections.Counter()
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
