@@ -40,6 +40,7 @@ def short_attacks():
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"
     assert whole.run(tiny.mlp_config(data=DATA, net=mlp.Config((32,), dtype="bfloat16"), epochs=4), folder) == 0
+    shutil.rmtree(folder / "checkpoints" / "resume")  # only training reads it, and most tests copy the rest
     return folder
 
 
