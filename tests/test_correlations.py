@@ -159,7 +159,8 @@ def test_columns_of_the_published_table_are_known(tmp_path):
     np.testing.assert_allclose(given.properties.loc["m2"], [0.2, 0.6, 40])
 
 
-def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys):
+def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "save", save_as_png)
     constant = SMALL.replace("0.1,", "0.3,").replace("0.2,", "0.3,").replace("0.4,", "0.3,").replace("0.5,", "0.3,").replace("0.6,", "0.3,")
     code, text = command(capsys, table(tmp_path, constant), "--out", tmp_path / "out")
     assert code == 0 and "n/a" in text
