@@ -22,6 +22,7 @@ def weights(seed, scale=1):
     return {name: scale * rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
+@jax.jit
 def mlp(params, image):
     flat = image.reshape(len(image), -1) - 0.5
     return jnp.tanh(flat @ params["inner"] + params["shift"]) @ params["outer"]
@@ -32,8 +33,13 @@ def data(seed, number):
     return rng.uniform(0.1, 0.9, (number, *SHAPE)).astype(np.float32), rng.integers(0, CLASSES, number)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def draw(one, number, shape, seed):
+    return jax.vmap(lambda key: one(key, shape))(jax.random.split(jax.random.key(seed), number))
+
+
 def drawn_for(attack, number, shape=SHAPE, seed=0):
-    return np.asarray(jax.vmap(lambda key: attack.draw(key, shape))(jax.random.split(jax.random.key(seed), number)))
+    return np.asarray(draw(attack.draw, number, shape, seed))
 
 
 @functools.cache
@@ -48,7 +54,7 @@ def attacked(attack, network, params, image, label, radius, drawn=None, run=0):
     """(last, best, all iterates, last state)"""
     start, step, end = compiled(attack, network)
     drawn = drawn_for(attack, len(image), image.shape[1:]) if drawn is None else drawn
-    label = jnp.asarray(label, jnp.int32)
+    label = np.asarray(label, np.int32)
     states = [start(params, image, label, drawn, radius, run)]
     for number in range(attack.steps):
         states.append(step(params, states[-1], image, label, number, radius))
@@ -214,10 +220,11 @@ def test_auto_pgd_is_stronger_where_steps_of_pgd_are_too_long():
 
 
 def test_targeted_dlr_by_hand():
-    logits, label = jnp.array([[4.0, 1, 3, 0], [5, 1, 3, 2]]), jnp.array([0, 2])
+    logits, label, target = np.float32([[4, 1, 3, 0], [5, 1, 3, 2]]), np.array([0, 2]), np.array([1, 0])
+    targeted_dlr = jax.jit(attacks.targeted_dlr)
     expected = [-(4 - 1) / (4 - 0.5), -(3 - 5) / (5 - 1.5)]
-    np.testing.assert_allclose(attacks.targeted_dlr(logits, label, jnp.array([1, 0])), expected, atol=1e-6)
-    np.testing.assert_allclose(attacks.targeted_dlr(7 * logits + 5, label, jnp.array([1, 0])), expected, atol=1e-5)
+    np.testing.assert_allclose(targeted_dlr(logits, label, target), expected, atol=1e-6)
+    np.testing.assert_allclose(targeted_dlr(7 * logits + 5, label, target), expected, atol=1e-5)
 
 
 def test_targets_are_the_nearest_classes_but_the_label():

@@ -439,7 +439,8 @@ def test_odd_shapes_and_flat_images_stay_finite(shape, crop, crop_px):
         colours = {}
     cfg = Config(crop=crop, crop_px=crop_px, flip=0.5, erase=0.5, mean=(0.5,), std=(0.2,), **colours)
     image = np.concatenate([draw_photos(3, *shape), np.zeros((1, *shape), np.uint8), np.full((1, *shape), 255, np.uint8)])
-    got, prepared = run(cfg, image), np.asarray(jax.jit(augment.make_evaluation(cfg, shape))(image))
+    in_training, prepare = augment.make(cfg, shape), augment.make_evaluation(cfg, shape)
+    got, prepared = jax.device_get(jax.jit(lambda key, image: (in_training(key, image), prepare(image)))(KEY, image))
     for result in (got, prepared):
         assert result.shape == (5, *((crop_px,) * 2 if crop_px else shape[:2]), shape[2])
         assert np.isfinite(result).all() and result.min() > -2.6 and result.max() < 2.6

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from jaxbed.stats.correlations import coefficients, figures, main, models, study
+from jaxbed.stats.figures import style
 
 COLUMNS = ("shape_bias", "low_freq", "high_freq", "bandwidth_norm", "centre_norm", "sensitivity_norm")
 PRINTED = dict(zip(("shape_bias", "low_freq", "high_freq", "C-BW_norm", "C-CF_norm", "C-PNS_norm"), COLUMNS, strict=True))
@@ -24,6 +25,13 @@ def command(capsys, *words):
     code = main.main([str(word) for word in words])
     captured = capsys.readouterr()
     return code, captured.out + captured.err
+
+
+def save_as_png(figure, folder, name):
+    """In one format: test_a_table_becomes_a_text_and_files has all."""
+    with style.style():
+        figure.savefig(folder / f"{name}.png", metadata={"Software": None})
+    return [folder / f"{name}.png"], ""
 
 
 @pytest.mark.parametrize(
@@ -151,7 +159,8 @@ def test_columns_of_the_published_table_are_known(tmp_path):
     np.testing.assert_allclose(given.properties.loc["m2"], [0.2, 0.6, 40])
 
 
-def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys):
+def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "save", save_as_png)
     constant = SMALL.replace("0.1,", "0.3,").replace("0.2,", "0.3,").replace("0.4,", "0.3,").replace("0.5,", "0.3,").replace("0.6,", "0.3,")
     code, text = command(capsys, table(tmp_path, constant), "--out", tmp_path / "out")
     assert code == 0 and "n/a" in text
@@ -204,7 +213,8 @@ def test_figures_show_all_models_but_endless_bands(zoo):
     assert len(low.lines) == 6 and low.lines[5].get_ydata().tolist() == [0.5, pytest.approx(5 / 6)]
 
 
-def test_categories_may_be_laid_over_the_others(zoo, tmp_path, capsys):
+def test_categories_may_be_laid_over_the_others(zoo, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "save", save_as_png)
     code, text = command(capsys, zoo, "--overlay", "x", "--out", tmp_path / "out")
     assert code == 0, text
     assert {"shape_bias_of_some.png", "pairs.png", "curves.png"} <= {path.name for path in (tmp_path / "out" / "figures").iterdir()}

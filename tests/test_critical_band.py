@@ -47,14 +47,23 @@ BASELINE = (
 )
 
 
-def within(noise, band):
-    return np.asarray(critical_band.within(critical_band.band(*noise.shape[-2:], band), noise))
+@jax.jit
+def all_within(noise, bands):
+    return [critical_band.within(band, noise) for band in bands]
+
+
+def within(noise, *numbers):
+    """The part of the noise in each of these bands."""
+    return [np.asarray(part) for part in all_within(noise, [critical_band.band(*noise.shape[-2:], number) for number in numbers])]
+
+
+compiled_stimulus = jax.jit(critical_band.stimulus)
 
 
 def shown(image, noise, sigma, band):
     side = image.shape[1:3]
     pair = (critical_band.band(*side, number) for number in (band, critical_band.bands(min(side)) - 1))
-    return np.asarray(critical_band.stimulus(image, noise, sigma, *pair))
+    return np.asarray(compiled_stimulus(image, noise, sigma, *pair))
 
 
 def steps(text):
@@ -131,7 +140,7 @@ def test_levels_and_centres():
 def test_the_pyramid_by_hand():
     impulse = np.zeros((8, 8), np.float32)
     impulse[3, 3] = 1
-    finest = within(impulse, critical_band.bands(8) - 1)
+    (finest,) = within(impulse, critical_band.bands(8) - 1)
     np.testing.assert_allclose(finest[3], [-1 / 64, -1 / 32, -0.0546875, 0.9375, -0.0546875, -1 / 32, -1 / 128, 0], atol=1e-6)
     blur = np.matmul(*critical_band._to_level(8, 1)) * 128
     np.testing.assert_allclose(blur[[0, 4]], [[38, 56, 24, 8, 2, 0, 0, 0], [1, 4, 12, 28, 38, 28, 13, 4]], atol=1e-12)
@@ -139,8 +148,7 @@ def test_the_pyramid_by_hand():
 
 def test_the_bands_of_noise_add_up_to_it():
     noise = np.asarray(critical_band.draw(jax.random.key(0), 224, 224))
-    each = [within(noise, band) for band in range(7)]
-    np.testing.assert_allclose(sum(each), noise, atol=1e-5)
+    np.testing.assert_allclose(sum(within(noise, *range(7))), noise, atol=1e-5)
 
 
 def test_how_strong_the_bands_of_white_noise_are():
@@ -161,7 +169,7 @@ def test_a_stimulus_is_grey_faint_and_within_the_screen():
     grey = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in pixels]) / 255
     expected = 0.2 * (grey - grey.mean((1, 2), keepdims=True)) + 0.449
     np.testing.assert_allclose(clean, np.broadcast_to(expected[..., None], clean.shape), atol=1e-6)
-    inside, finest = (within(noise, band) for band in (2, 3))
+    inside, finest = within(noise, 2, 3)
     raw = expected + 0.5 * inside * np.sqrt((finest[0] ** 2).mean() / (inside[0] ** 2).mean())
     np.testing.assert_allclose(noisy[..., 0], np.where(raw < 0, 0.1, np.where(raw > 1, 0.9, raw)), atol=1e-5)
     assert (raw < 0).any() and (raw > 1).any()

@@ -37,6 +37,7 @@ def trained(source, tmp_path_factory):
     """The workdir of a run with two seeds and two epochs, not evaluated."""
     workdir = tmp_path_factory.mktemp("trained")
     assert train.train(CONFIG, members.one(CONFIG, source), workdir, Log(workdir)) == 0
+    shutil.rmtree(workdir / "checkpoints" / "resume")  # only training reads it, and most tests copy the rest
     return workdir
 
 

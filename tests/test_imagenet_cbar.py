@@ -300,10 +300,11 @@ def test_values_computed_by_hand():
 def test_sparkles_computed_by_hand():
     image = np.full((40, 1, 1), 100 / 255, np.float32)
     rays = cbar.Rays(np.float32(-20), np.float32(0), np.int32(51), np.zeros(199, np.float32))  # straight down is halfway between two rays
-    weight = cbar.glow(image, rays, jnp.full(199, 10.0), 1)
+    glow = jax.jit(cbar.glow)
+    weight = glow(image, rays, np.full(199, 10.0, np.float32), 1)
     np.testing.assert_allclose(weight[0], 0.25, rtol=1e-5)
     assert math.floor(100 + float(weight[0, 0, 0]) * 155) == 138
-    weight = cbar.glow(image, rays._replace(row=np.float32(-112)), jnp.full(199, 56.0), 0.13)
+    weight = glow(image, rays._replace(row=np.float32(-112)), np.full(199, 56.0, np.float32), 0.13)
     np.testing.assert_allclose(weight[0], 0.835088, rtol=1e-5)
     assert math.floor(255 + float(weight[0, 0, 0]) * (100 - 255)) == 125
 
@@ -315,20 +316,21 @@ def test_pixels_in_an_inverse_sparkle_keep_their_levels():
 
 def test_truncation_keeps_8_bits_and_clips():
     whole = np.arange(256, dtype=np.float32)
+    truncated = jax.jit(corruption.truncated)
     for image in (whole / np.float32(255), whole * np.float32(1 / 255)):  # compilers may make the first the second
-        np.testing.assert_allclose(corruption.truncated(image), image, rtol=1e-6)
-    np.testing.assert_allclose(corruption.truncated(np.array([-0.5, 0.9999, 1.5], np.float32)), [0, 254 / 255, 1], rtol=1e-6)
+        np.testing.assert_allclose(truncated(image), image, rtol=1e-6)
+    np.testing.assert_allclose(truncated(np.array([-0.5, 0.9999, 1.5], np.float32)), [0, 254 / 255, 1], rtol=1e-6)
 
 
 def test_between_pixels_images_are_bilinear_and_outside_black():
     image = np.array([[0.2, 0.4], [0.6, 1.0]], np.float32)[..., None]
     row, column = np.array([[0, 0.5, -0.25, 1.5, -1, 9]], np.float32), np.array([[1, 0.5, 0, 1, 0, -9]], np.float32)
-    np.testing.assert_allclose(cbar.sampled(image, row, column)[0, :, 0], [0.4, 0.55, 0.15, 0.5, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(jax.jit(cbar.sampled)(image, row, column)[0, :, 0], [0.4, 0.55, 0.15, 0.5, 0, 0], atol=1e-6)
 
 
 def test_steep_water_moves_light_and_flat_water_does_not():
     down, across = np.array([[1, 0.04]]), np.zeros((1, 2))  # cosines 0.7071 and 0.9992
-    moved = cbar.refraction(down, across, 100)
+    moved = jax.jit(cbar.refraction)(down, across, 100)
     expected = 100 * math.sqrt(0.5) * (math.sqrt(31 / 32) - math.sqrt(0.5) / 4)
     np.testing.assert_allclose(moved, [[[round(expected, 3), 0]], [[0, 0]]], rtol=1e-6)
 
@@ -397,4 +399,4 @@ def test_noise_of_odd_width_has_its_middle_column_once():
     right = left[::-1, 2::-1]
     amplitude = np.hypot(*np.meshgrid([-1, 0, 1], np.arange(-3, 4), indexing="ij"))
     noise = np.fft.ifft2(np.fft.ifftshift(amplitude * np.exp(1j * np.concatenate([left, right], 1)))).real
-    np.testing.assert_allclose(cbar.spectral_noise(left, amplitude.astype(np.float32)), noise / noise.std(), atol=1e-5)
+    np.testing.assert_allclose(jax.jit(cbar.spectral_noise)(left, amplitude.astype(np.float32)), noise / noise.std(), atol=1e-5)

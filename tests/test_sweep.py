@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from commands import command
+from commands import in_process, options
 
 from jaxbed import cli, command_line, config, main
 from jaxbed.system import ending
@@ -173,9 +173,13 @@ def test_separate_runs_give_the_numbers_of_the_array(swept, file, tmp_path, monk
     np.testing.assert_allclose(table["mean"], array["mean"][table.index], atol=0.03)
 
 
-def test_a_command_from_start_to_end(file, tmp_path):
+def test_a_command_from_start_to_end(file, tmp_path, monkeypatch):
+    """In this process, from which it starts a process for its run."""
     words = ["sweep", f"--config={file}", "--config.epochs=1", "--grid", "optim.lr=1e-1,1e-2", "--seeds", "1", "--trials", "0"]
-    done = command(tmp_path, "-m", "jaxbed.cli", *words, PYTHONPATH=f"{TESTS.parent}:{TESTS}")
+    for name, value in options(tmp_path, PYTHONPATH=f"{TESTS.parent}:{TESTS}")["env"].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["jaxbed", *words])
+    done = in_process(tmp_path, lambda _: cli.main())
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "small-shapes,epochs=1-sweep"
     assert len(pd.read_csv(folder / "sweep.csv")) == 2 and f"chosen in {folder.relative_to(tmp_path)}: optim.lr=" in done.stdout

@@ -37,6 +37,7 @@ class ImageFiles(NamedTuple):
     labels: np.ndarray  # [n] int32: index into `classes`
     classes: tuple[str, ...]  # sorted
     stored_px: int = 0  # side length if they are stored as squares; 0 for whole images
+    content: Callable[[int], bytes] | None = None  # row -> encoded image, of a whole location with whole images
 
 
 class Size(NamedTuple):
@@ -56,7 +57,13 @@ def open_location(location: str, size: Size, corrupt: Corrupt = "fail", threads:
         names, labels, classes, content = opened.names, opened.labels, opened.classes, opened.source.__getitem__
     else:
         names, labels, classes, content = open_bytes(location)
-    return ImageFiles(decoded(content, names, size, corrupt, threads), labels, classes)
+    return ImageFiles(decoded(content, names, size, corrupt, threads), labels, classes, content=content)
+
+
+def in_size(opened: ImageFiles, size: Size, corrupt: Corrupt = "fail", threads: int = 0) -> ImageFiles:
+    """The whole images of a location in another size; the location is not listed again."""
+    assert opened.content is not None
+    return opened._replace(images=decoded(opened.content, opened.images.names, size, corrupt, threads))
 
 
 def open_bytes(location: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Callable[[int], bytes]]:
@@ -86,7 +93,7 @@ def subset(whole: ImageFiles, rows: np.ndarray) -> ImageFiles:
     images = dataclasses.replace(
         whole.images, read=lambda row: whole.images.read(int(rows[row])), names=whole.images.names[rows], skipped={}
     )
-    return whole._replace(images=images, labels=whole.labels[rows])
+    return whole._replace(images=images, labels=whole.labels[rows], content=None)
 
 
 def join(sets: list[ImageFiles]) -> ImageFiles:
@@ -117,24 +124,25 @@ def list_folder(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder: name a folder with one sub-folder of images per class, or a folder of records")
     names, labels, empty = [], [], []
+    classes: list[str] = []
     passed: collections.Counter[str] = collections.Counter()
-    classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name, passed)))
-    above = (os.path.realpath(folder),)
-    for label, name in enumerate(classes):
-        images = sorted(os.path.join(name, file) for file in _below(str(folder / name), passed, above))
-        names += images
-        labels += [label] * len(images)
-        empty += [] if images else [name]
-    for entry in folder.iterdir():
-        if not entry.is_dir():
-            _pass(entry.name, passed, " outside the class folders")
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if not (os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()):
+                _pass(entry.name, passed, " outside the class folders")
+            elif not _is_system(entry.name, passed):
+                images = sorted(os.path.join(entry.name, file) for file in _below(entry.path, passed, (str(folder),), entry.is_symlink()))
+                names += images
+                labels += [len(classes)] * len(images)
+                empty += [] if images else [entry.name]
+                classes.append(entry.name)
     _tell(folder, passed)
     _check_names(folder, names)
     if empty:
         raise ValueError(f"{folder / empty[0]} contains no image ({', '.join(ENDINGS)}): add images of that class, or move the folder away")
     if not names:
         raise ValueError(f"{folder} has no class folders: images must be in {folder}/CLASS/")
-    return np.array(names), np.array(labels, np.int32), classes
+    return np.array(names), np.array(labels, np.int32), tuple(classes)
 
 
 def list_below(folder: pathlib.Path) -> list[str]:
@@ -146,20 +154,20 @@ def list_below(folder: pathlib.Path) -> list[str]:
     return names
 
 
-def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = ()) -> list[str]:
+def _below(folder: str, passed: collections.Counter, above: tuple[str, ...] = (), linked: bool = False) -> list[str]:
     """Names, relative to the folder, of all images below it, also behind links; hidden files are skipped.
 
-    passed: see `_pass`. above: the folders that it is in, from the outermost, with no links in their paths.
+    passed: see `_pass`. above: the folders that it is in, from the outermost. linked: whether it or one of these is a link.
     """
-    names, inside = [], above and not os.path.islink(folder)
-    real = os.path.join(above[-1], os.path.basename(folder)) if inside else os.path.realpath(folder)
-    if real in above:
-        raise ValueError(f"{folder} is a link to {real}, which contains it: remove the link")
+    names = []
+    if linked and any(os.path.samefile(folder, each) for each in above):
+        raise ValueError(f"{folder} is a link to {os.path.realpath(folder)}, which contains it: remove the link")
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
                 if not _is_system(entry.name, passed):
-                    names += [os.path.join(entry.name, name) for name in _below(entry.path, passed, (*above, real))]
+                    below = _below(entry.path, passed, (*above, folder), linked or entry.is_symlink())
+                    names += [os.path.join(entry.name, name) for name in below]
             elif (
                 os.path.splitext(entry.name)[1].lower() in ENDINGS
                 and not entry.name.startswith(".")

@@ -163,8 +163,10 @@ def _training(cfg: Config) -> tuple[ImageFiles, tuple[Component, ...], ImageFile
         if not 0 < cfg.val_from_train < size:
             raise ValueError(f"data.val_from_train = {cfg.val_from_train}: {cfg.train} has {size} images, so hold out fewer")
         order = np.random.default_rng(cfg.split_seed).permutation(size)
-        resize = cfg.stored_px if sets[0].stored_px else cfg.resize_px
-        again = _labelled(cfg, cfg.train, Size(cfg.side_px, resize))  # as evaluation sees them
+        if sets[0].stored_px:
+            again = _labelled(cfg, cfg.train, Size(cfg.side_px, cfg.stored_px))  # as evaluation sees them
+        else:
+            again = image_files.in_size(sets[0], Size(cfg.side_px, cfg.resize_px), cfg.corrupt, cfg.threads)
         held = image_files.subset(again, np.sort(order[: cfg.val_from_train]))
         sets[0] = image_files.subset(sets[0], np.sort(order[cfg.val_from_train :]))
         shown = set(_what_it_shows(held))

@@ -178,7 +178,7 @@ def fit(steps: tuple[int, ...], side_px: int = 224, known: tuple[str, ...] = ())
     wanted, status = np.array(steps, float), list(known)
     if flat := wanted.min() == wanted.max():
         status += ["flat"] if wanted.any() else ["flat", "empty"]
-    best = None if flat else _best_bell(wanted)
+    best = None if flat else _best_bell(tuple(steps))
     if best is None:
         status += [] if flat else ["no_fit"]
         return Channel(tuple(steps), *(math.nan,) * 7, status=tuple(status))
@@ -224,14 +224,15 @@ class _Bell(NamedTuple):
         return self.height * np.exp(-((band - self.centre) ** 2) / (2 * self.sigma**2))
 
 
-def _best_bell(wanted: np.ndarray) -> tuple[_Bell, float] | None:
+@functools.cache  # seeds and sets often have the same thresholds
+def _best_bell(steps: tuple[int, ...]) -> tuple[_Bell, float] | None:
     """The bell with the least squared error, and that error; None where a narrower one is as good.
 
     From several starts, as there are local optima. The published fit starts from one, and finds the same for all networks of the paper.
     """
     from scipy import optimize
 
-    band = np.arange(len(wanted))
+    wanted, band = np.array(steps, float), np.arange(len(steps))
 
     def error(bell: _Bell) -> float:
         return float(((bell.over(band) - wanted) ** 2).sum())

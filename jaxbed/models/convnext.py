@@ -17,7 +17,7 @@ import numpy as np
 from jaxbed.models.capabilities import AFTER, CUT, MAPS, After
 from jaxbed.models.conv import depthwise_conv
 from jaxbed.models.features import pooled
-from jaxbed.models.parameter import parameter
+from jaxbed.models.parameter import Dense, LayerNorm, parameter
 from jaxbed.values import Dtype, ShareBelowOne
 
 PyTree = Any
@@ -136,13 +136,13 @@ class Depthwise(nn.Module):
         return depthwise_conv(jnp.pad(x, ((0, 0), around, around, (0, 0))), kernel) + bias
 
 
-def layer_norm(name: str, dtype: Any) -> nn.LayerNorm:
-    return nn.LayerNorm(EPSILON, dtype, use_fast_variance=False, name=name)
+def layer_norm(name: str, dtype: Any) -> LayerNorm:
+    return LayerNorm(EPSILON, dtype, use_fast_variance=False, name=name)
 
 
-def dense(features: int, name: str, dtype: Any) -> nn.Dense:
+def dense(features: int, name: str, dtype: Any) -> Dense:
     """True float32, as `linear.Linear` is, with ConvNeXt's initialisation."""
-    return nn.Dense(features, dtype=dtype, precision=jax.lax.Precision.HIGHEST, kernel_init=normal, name=name)
+    return Dense(features, dtype=dtype, precision=jax.lax.Precision.HIGHEST, kernel_init=normal, name=name)
 
 
 LAYERS = {"stem.0": "stem_conv", "stem.1": "stem_norm", "head.norm": "head_norm", "head.fc": "head"}

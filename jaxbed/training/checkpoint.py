@@ -134,6 +134,9 @@ class Store:
         fault = self.fault(number)
         if fault:
             raise ValueError(f"checkpoint {self.folder / str(number)} cannot be used: {fault}")
+        return self._load(number, abstract)
+
+    def _load(self, number: int, abstract: PyTree) -> PyTree:
         with self._context():
             return ocp.load(self.folder / str(number), abstract)
 
@@ -168,7 +171,7 @@ class Store:
         for number in started:
             fault = self.fault(number)
             if not fault:
-                return number, self.load(number, abstract)
+                return number, self._load(number, abstract)
             self._say(f"checkpoint {self.folder / str(number)} is passed over: {fault}")
         if started:
             self._say(f"no checkpoint in {self.folder} is intact: starting from the beginning")

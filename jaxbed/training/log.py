@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -256,6 +257,7 @@ def odd_classes(split: Split, role: str, source: Source) -> str:
     return ""
 
 
+@functools.cache  # what this process imported does not change
 def source_hash() -> str:
     """Digest of the package's Python files: which code ran."""
     root = pathlib.Path(jaxbed.__file__).parent
@@ -281,6 +283,7 @@ def peak_memory_bytes() -> int:
     return max(counts) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+@functools.cache
 def version(package: str) -> str:
     """Installed version of a package, in words."""
     try:

@@ -67,7 +67,7 @@ def firmness(x: np.ndarray, y: np.ndarray, category: np.ndarray) -> Firmness:
     larger = np.count_nonzero(np.abs(permuted) >= abs(coefficient) - 1e-12)
     resampled = _resamples(n)
     low, high = _quantiles(rho(x[resampled], y[resampled]))
-    without_one = _range([float(rho(np.delete(x, i), np.delete(y, i))) for i in range(n)])
+    without_one = _range(rho(_without_each(x), _without_each(y)).tolist())
     several = len(kinds) > 1
     kept = [category != kind for kind in kinds] if several else []
     without_category = _range([float(rho(x[keep], y[keep])) for keep in kept if keep.sum() >= LEAST])
@@ -85,6 +85,12 @@ def _cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _centred(ranked: np.ndarray, category: np.ndarray) -> np.ndarray:
     means = {kind: ranked[category == kind].mean() for kind in np.unique(category)}
     return ranked - np.array([means[kind] for kind in category])
+
+
+def _without_each(values: np.ndarray) -> np.ndarray:
+    """[n, n - 1]: the values without the first, without the second, ..."""
+    n = len(values)
+    return np.broadcast_to(values, (n, n))[~np.eye(n, dtype=bool)].reshape(n, n - 1)
 
 
 def _quantiles(values: np.ndarray) -> tuple[float, float]:
