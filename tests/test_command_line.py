@@ -48,7 +48,7 @@ def modules(monkeypatch):
         ),
         ((f"--config={ROOT}/configs",), "a configuration is a Python file"),
         (("--config=emr:shapes",), "--config=emr:shapes: jaxbed has no configuration emr; did you mean erm"),
-        (("--config=nothing",), "jaxbed has no configuration nothing; there are biasensemble, .* sagnet"),
+        (("--config=nothing",), "jaxbed has no configuration nothing; there are augmix, .* sagnet"),
         ((f"{ERM}:shaeps",), r"erm\.py:shaeps: no setting for data set 'shaeps': .* one of shapes, colored_mnist"),
     ],
 )
