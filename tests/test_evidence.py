@@ -215,6 +215,8 @@ def test_a_logit_line_by_hand():
 
 def test_workdirs_give_every_cell_with_both_effects(eight, pairs, tmp_path, capsys):
     out = tmp_path / "out"
+    (out / "tables").mkdir(parents=True)
+    (out / "tables" / "table_4.tex").write_text("of an earlier call")
     code, said = command(capsys, *eight, "--pairs", pairs, "--line", ",".join(CONTROLS), "--real", "art,paint", "--out", out)
     assert code == 0 and "wrote 10 files" in said, said
     cells = pd.read_csv(out / "evidence.csv", keep_default_na=False).set_index(["hypothesis", "dataset"])
@@ -238,7 +240,7 @@ def test_workdirs_give_every_cell_with_both_effects(eight, pairs, tmp_path, caps
     assert claims[abstract.ONLY_IID, "art", "R2 of IID alone"]["n"] == 8
     page = (out / "report.html").read_text()
     assert page.count("<svg") == 1 and "Abstract hypotheses" in page
-    assert r"\begin{tabular}" in (out / "tables" / "evidence.tex").read_text()
+    assert r"\begin{tabular}" in (out / "tables" / "evidence.tex").read_text() and not (out / "tables" / "table_4.tex").exists()
 
 
 def test_one_seed_is_images_alone_and_options_change_what_counts(tmp_path, pairs, capsys):
@@ -334,6 +336,45 @@ def test_the_published_tables(shared_data, tmp_path, capsys):
     assert disagreeing == [] and (out / "tables" / "table_4.tex").is_file()
 
 
+def test_made_up_tables_are_recomputed(tmp_path, capsys):
+    """Two models, of which the treated one is 3 points better, and one wrong number of each kind that is recomputed."""
+    of_r = {"ImageNet-200": 8, "ImageNet-R": 64, "Gap": 56}
+    of_c = {"Clean": 24, "mCE": 60, **dict.fromkeys(published.CORRUPTIONS, 60)}
+    wrong = {("1", "Gap"): 60, ("3", "OOD"): 57, ("8", "mCE"): 62, ("5", "ImageNetC_Blur_Mean"): 57}
+    of_control: dict[str, dict[str, float]] = {
+        **{"1": of_r, "7": of_r, "13": of_r, "8": of_c, "12": of_c},
+        "2": {"IID": 30, **dict.fromkeys(published.OF_SVSF, 31)},
+        "3": {"IID": 70, "OOD": 50, "Small": 45, "Large": 55},
+        "5": {**dict.fromkeys(published.BLUR, 50), "ImageNetC_Blur_Mean": 50, "Real_Blurry_Images": 58},
+        "9": {"ImageNet-A": 3},
+    }
+    for number, name in published.FILES.items():
+        lines = ["model,column,value"]
+        for model, better in (("ResNet-50", 0), ("ResNet-50 + CBAM", 3)):
+            for column, value in of_control[number].items():
+                changed = value + better * (1 if number in "39" else -1) * (column != "Gap")
+                lines.append(f"{model},{column},{wrong.get((number, column), changed) if better else value}")
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    for name in published.VIEWS.values():
+        printed = "Self-Attention,ImageNet-R,-\nSelf-Attention,ImageNet-A,+\nPretraining,SVSF,\n"
+        (tmp_path / name).write_text(f"hypothesis,benchmark,evidence\n{printed}")
+    found = published.read(tmp_path)
+    cells = study.compare(found.given).cells.set_index(["hypothesis", "dataset"])
+    row = cells.loc[("Self-Attention", "ImageNet-R")]
+    error = np.sqrt((64 * 36 + 61 * 39) / 30_000)
+    assert (row["raw_value"], row["raw_low"]) == pytest.approx((3, 3 - effects.Z * error)) and row["evidence"] == "+"
+    assert cells.loc[("Self-Attention", "DFR"), ["raw_value", "evidence"]].tolist() == [3, "?"]
+    assert np.isnan(cells.loc[("Self-Attention", "DFR"), "raw_low"]) and cells.loc[("Pretraining", "SVSF"), "evidence"] == ""
+    assert found.misprints == [
+        "table 1, ResNet-50 + CBAM: the gap is 56.0, printed 60.0 (+4.0)",
+        "table 8, ResNet-50 + CBAM: the mean of 15 CEs is 57.0, printed mCE 62.0",
+        "table 3, ResNet-50 + CBAM: the mean of the sets is 53.0, printed 57.0",
+        "table 5, ResNet-50 + CBAM: the mean of 47, 47, 47, 47 is 47.0, printed 57",
+    ]
+    code, said = command(capsys, "--paper", "shift", "--tables", tmp_path, "--out", tmp_path / "out")
+    assert code == 0 and "- / + *" in said and "misprint: table 1" in said, said
+
+
 def test_models_and_views_of_published_tables():
     assert published.canonical("ResNet-50 + DeepAugment+AugMix") == "ResNet-50 + DeepAugment + AugMix"
     assert published.canonical("ResNet-152+Squeeze-and-Excitation") == "ResNet-152 + SE"
@@ -424,4 +465,14 @@ def test_runs_and_options_that_cannot_be_used_are_an_error(tmp_path, pairs, caps
     refused("--paper shift needs --tables DIR", "--paper", "shift")
     refused("leave out RUN, --pairs", one, "--paper", "shift", "--tables", tmp_path, "--pairs", pairs)
     refused("--tables is for --paper shift", one, "--pairs", pairs, "--tables", tmp_path)
-    refused("table1_imagenet_r_error.csv is missing: --tables needs the published tables", "--paper", "shift", "--tables", tmp_path)
+    paper = ("--paper", "shift", "--tables", tmp_path)
+    refused("table1_imagenet_r_error.csv is missing: --tables needs the published tables", *paper)
+    table = tmp_path / "table1_imagenet_r_error.csv"
+    for content, message in (
+        ("model,error\na,1\n", "column 'column' is missing"),
+        ("model,column,x,y\na,b,1,2\n", "one column of numbers is needed"),
+        ("model,column,error\na,Gap,1\na,Gap,2\n", "line 3 gives Gap of a again"),
+        ("model,column,error\na,Gap,1\n", "there is no value of ImageNet-200, ImageNet-R"),
+    ):
+        table.write_text(content)
+        refused(message, *paper)

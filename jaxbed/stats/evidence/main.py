@@ -34,6 +34,9 @@ def run(argv: Sequence[str]) -> int:
     with progress.shown("jaxbed evidence"):
         result = _published(asked) if asked.paper else _of_runs(asked)
         written = destination.fill(asked.out, lambda folder: report.write(folder, result, argv)) if asked.out else []
+        for path in (Path(asked.out) / name for name in report.OPTIONAL if written):
+            if path not in written:
+                path.unlink(missing_ok=True)
     wrote = f"\n\nwrote {len(written)} files: {asked.out}/{', '.join(report.NAMES)}, tables, figures" if written else ""
     destination.show(report.text(result) + wrote)
     return 0

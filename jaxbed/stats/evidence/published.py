@@ -4,7 +4,7 @@ Source: Hendrycks et al. (2021), tables 1 to 13. Misprints are found by recomput
 standard error of an mCE takes all versions of an image as fully dependent, so it is an upper bound. mAP is no share and has none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from jaxbed.measures import corruption_error
 from jaxbed.stats import names
 from jaxbed.stats.evidence import resampling, runs
 from jaxbed.stats.evidence.study import Given, Pair
-from jaxbed.stats.reading import delimited
+from jaxbed.stats.reading import delimited, numbers
 
 IMAGES = {"ImageNet-C": 50_000, "ImageNet-200": 10_000, "ImageNet-R": 30_000, "ImageNet-A": 7_500, "Real Blurry Images": 1_000}
 OF_SVSF = {"Hardware_Old": 8_195, "Year_2017": 10_000, "Year_2018": 10_000, "Location_France": 9_788}  # images; 10,000 of IID
@@ -46,6 +46,11 @@ PAIRS = [
 ]
 REAL = ("ImageNet-R", "Real Blurry Images", "DFR", "SVSF")
 VIEWS = {"Table 4": "table4_hypotheses.csv", "Table 6": "table6_hypotheses_with_imagenet_a.csv"}
+OF_R = ("ImageNet-200", "ImageNet-R", "Gap")
+NEEDED = {  # columns of each table
+    **dict.fromkeys(("1", "7", "13"), OF_R), "2": ("IID", *OF_SVSF), "3": ("IID", "OOD"), "9": ("ImageNet-A",),
+    "5": (*BLUR, "ImageNetC_Blur_Mean", "Real_Blurry_Images"), **dict.fromkeys(("8", "12"), ("Clean", "mCE", *CORRUPTIONS)),
+}  # fmt: skip
 FILES = {
     "1": "table1_imagenet_r_error.csv", "2": "table2_svsf_error.csv", "3": "table3_deepfashion_remixed_map.csv",
     "5": "table5_blur_error.csv", "7": "table7_imagenet_r_error_full.csv", "8": "table8_imagenet_c.csv",
@@ -65,7 +70,7 @@ class Published(NamedTuple):
 
 def read(folder: Path, margins: Path | None = None) -> Published:
     """From a folder of the tables as CSV files. Raises FileNotFoundError and ValueError, which name the file."""
-    tables = {number: _wide(folder / name) for number, name in FILES.items()}
+    tables = {number: _wide(folder / name, NEEDED[number]) for number, name in FILES.items()}
     views = {title: _view(folder / name) for title, name in VIEWS.items()}
     misprints = [*_misprints(tables), *_counts(folder)]
     shifted, iid = _scores(tables)
@@ -94,26 +99,35 @@ def beside(cells: pd.DataFrame, view: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["hypothesis", "benchmark", "paper", "ours", "ours_in_paper_view", "agrees"])
 
 
-def _wide(path: Path) -> pd.DataFrame:
-    """[models, columns] of numbers."""
+def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: --tables needs the published tables, {', '.join((*FILES.values(), *VIEWS.values()))}")
     table = delimited.read(path)
-    if not {"model", "column"} < set(table.columns):
-        raise ValueError(f"{path}: columns 'model' and 'column' are needed, found {names.listed(table.columns)}")
-    value = pd.to_numeric(table[next(name for name in table.columns if name not in ("model", "column"))])
-    models = table["model"].map(canonical)
+    if lost := [name for name in columns if name not in table.columns]:
+        raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(table.columns)}")
+    return table
+
+
+def _wide(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+    """[models, columns] of numbers. Raises ValueError where no model has one of the needed columns."""
+    table = _read(path, ("model", "column"))
+    values = [name for name in table.columns if name not in ("model", "column")]
+    if len(values) != 1:
+        raise ValueError(f"{path}: one column of numbers is needed beside model and column, found {names.listed(table.columns)}")
+    value, models = numbers.read(table[values[0]], "value", str(path), []), table["model"].map(canonical)
     tidy = pd.DataFrame({"model": models, "column": table["column"], "value": value})
     if (repeated := tidy.duplicated(["model", "column"])).any():
         line = repeated.idxmax()
         raise ValueError(f"{path}: line {line} gives {tidy['column'][line]} of {tidy['model'][line]} again: keep one")
-    return tidy.pivot(index="model", columns="column", values="value")
+    wide = tidy.pivot(index="model", columns="column", values="value")
+    if lost := [name for name in needed if name not in wide.columns]:
+        raise ValueError(f"{path}: there is no value of {names.listed(lost)}: restore the table as it was published")
+    return wide
 
 
 def _view(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: --tables needs {', '.join(VIEWS.values())} too")
-    return delimited.read(path)[["hypothesis", "benchmark", "evidence"]].apply(lambda column: column.str.strip())
+    columns = ["hypothesis", "benchmark", "evidence"]
+    return _read(path, columns)[columns].apply(lambda column: column.str.strip())
 
 
 def _scores(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, Scores], dict[str, Scores]]:

@@ -1,5 +1,6 @@
 """What `jaxbed evidence` prints and writes: tables in words, CSV, JSON, LaTeX and a page. Computes nothing."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,15 @@ import pandas as pd
 from jaxbed.stats import tables
 from jaxbed.stats.evidence import effects, figures, resampling
 from jaxbed.stats.evidence.study import Given, Study
-from jaxbed.stats.figures import style
+from jaxbed.stats.figures import drawing, style
 from jaxbed.stats.figures.drawing import Figure
 from jaxbed.stats.output import files, html
 
 NAMES = ("evidence.csv", "pairs.csv", "abstract.csv", "evidence.json", "report.html")
+OPTIONAL = (  # removed if not written: files of an earlier call would mislead
+    *(f"figures/planes.{kind}" for kind in drawing.KINDS),
+    *(f"tables/table_{number}.tex" for number in (4, 6)),
+)
 BLANK = "·"  # an untested cell in the terminal
 KEY = "; ".join(f"{symbol or BLANK} {words}" for symbol, words in effects.SYMBOLS.items())
 OF_SYMBOLS = {"+": "for", "o": "no effect", "-": "against", "?": "undecided", "": ""}
@@ -24,6 +29,7 @@ WORDS = {  # in CSV files, where a cell that begins with + or - may be taken for
     "evidence_effective": OF_SYMBOLS,
     "published_view": {"+": "for", "-": "not for", "": ""},
 }
+MINUS = re.compile(r"(?<![\w-])-(?=[\d\s]|$)")  # a sign, not a hyphen
 CAPTION = "Raw effect D and effective effect ER in points with 95 % intervals, positive is better"
 
 
@@ -99,7 +105,7 @@ def _described(rows: pd.DataFrame) -> pd.DataFrame:
     if not several and len(rows):
         described["pair"] = rows["treated"] + " / " + rows["control"]
     described["D"] = [_interval(*row) for row in rows[["raw_value", "raw_low", "raw_high"]].to_numpy()]
-    described["evidence"] = rows["evidence"]
+    described["evidence"], described["as published"] = rows["evidence"], rows["published_view"]
     described["ER"] = [_interval(*row) for row in rows[["effective_value", "effective_low", "effective_high"]].to_numpy()]
     described["by ER"] = rows["evidence_effective"]
     described["margin"] = [f"{margin:g}" for margin in rows["margin"]]
@@ -174,7 +180,7 @@ def _with_reasons(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _latex(caption: str, frame: pd.DataFrame) -> str:
     lines = [f"% {caption}", r"% Needs \usepackage{booktabs}.", r"\begin{tabular}{" + "l" * len(frame.columns) + "}", r"\toprule"]
-    cells = [" & ".join(tables.escape(text.replace(BLANK, "")) for text in row) + r" \\" for row in _lines(frame)]
+    cells = [" & ".join(MINUS.sub("$-$", tables.escape(text.replace(BLANK, ""))) for text in row) + r" \\" for row in _lines(frame)]
     return "\n".join([*lines, cells[0], r"\midrule", *cells[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 

@@ -155,18 +155,21 @@ def _add(found: dict[str, Blocks], path: Path, source: dict, frame: pd.DataFrame
     for name, facts in source["sets"].items():
         if facts["role"] not in ("test", "ood"):
             continue
-        rows = []
+        rows = {}
         for epoch in sorted(set(epochs.values())):
             trials = metrics.trials(path, name, epoch)
             kept = model_vs_human.kept(name, trials.name)
             counted = slice(None) if kept is None else kept
             for seed, response, alive in zip(trials.seeds, trials.response, trials.alive, strict=True):
                 if epochs.get(int(seed)) == epoch:
-                    rows.append(100.0 * (response == trials.label)[counted])
+                    rows[int(seed)] = 100.0 * (response == trials.label)[counted]
                     diverged |= set() if alive else {int(seed)}
+        if rows and not next(iter(rows.values())).size:
+            notes.append(f"{path}: no image of {name} has a condition that counts: it is left out")
+            continue
         if len(rows) < len(epochs):
             raise ValueError(f"{path}: {name} has answers of {len(rows)} of {len(epochs)} seeds at their epochs: run: jaxbed eval {path}")
-        block = Block(str(path), trials.name[counted], np.stack(rows))
+        block = Block(str(path), trials.name[counted], np.stack([rows[seed] for seed in epochs]))
         found[facts["role"]].setdefault(name, {}).setdefault(algorithm, []).append(block)
     if diverged:
         listed = names.listed(sorted(diverged))
