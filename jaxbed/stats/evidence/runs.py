@@ -56,8 +56,11 @@ def read(
         algorithm = source["algorithm"]
         epochs = _epochs(frame, rule)
         for seed in epochs:
-            if (other := seeds.setdefault((algorithm, seed), path)) != path:
-                raise ValueError(f"seed {seed} of {algorithm} is in both {other} and {path}: leave one out")
+            if (algorithm, seed) in seeds:
+                raise ValueError(f"seed {seed} of {algorithm} is in both {seeds[algorithm, seed]} and {path}: leave one out")
+            seeds[algorithm, seed] = path
+        if lost := sorted({*frame["run"].astype(int)} - set(epochs)):
+            notes.append(f"{path}: seeds {names.listed(lost)} have no epoch that --select {rule} can choose and are left out")
         _add(found, path, source, frame, epochs, notes)
         chosen = frame[(frame["epoch"] == frame["run"].map(epochs)) & (frame["metric"] == SHAPE_BIAS)]
         shape_bias.setdefault(algorithm, []).extend(chosen.groupby("run")["value"].mean())
@@ -197,7 +200,9 @@ def _corrupted(path: Path, dataset: str, epochs: dict[int, int], value: pd.Serie
         trials, wrong = metrics.trials(path, dataset, epoch), []
         for cell in cells:
             stored = read_answers(cell / f"{epoch}.npz", len(trials.label), f"run: jaxbed measure {path} --measures imagenet_c")
-            wrong.append(stored["response"][stored["seeds"].tolist().index(seed)] != trials.label)
+            if seed not in (there := stored["seeds"].tolist()):
+                return None
+            wrong.append(stored["response"][there.index(seed)] != trials.label)
         of_corruption = np.reshape(wrong, (len(corruption_error.MAIN), 5, -1)).mean(1)
         alexnet = np.array([corruption_error.ALEXNET[name] for name in corruption_error.MAIN])
         rows.append(100 - 100 * (of_corruption / alexnet[:, None]).mean(0))
