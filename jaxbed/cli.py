@@ -1,4 +1,4 @@
-"""The command `jaxbed`: train, eval, measure, sweep, launch, stats, correlate, consistency. Each imports only what it needs."""
+"""The command `jaxbed`: train, eval, measure, sweep, launch, stats, correlate, consistency, evidence. Each imports only what it needs."""
 
 import argparse
 import dataclasses
@@ -18,6 +18,7 @@ USAGE = """usage: jaxbed COMMAND ...
   stats WORKDIR... | SCORES.csv                                            compare algorithms (jaxbed stats --help)
   correlate TABLE.csv...                                                   biases of models and how they generalise (... --help)
   consistency PATH...                                                      do networks and humans err on the same images (... --help)
+  evidence RUN... --pairs PAIRS.csv                                        which hypotheses about shift do answers support (... --help)
 """
 
 
@@ -51,6 +52,10 @@ def main() -> int:
         from jaxbed.stats.consistency import main as consistency
 
         return consistency.main(rest)
+    if command == "evidence":
+        from jaxbed.stats.evidence import main as evidence
+
+        return evidence.main(rest)
     if command == "launch":
         from jaxbed.system import starter
 
@@ -59,7 +64,7 @@ def main() -> int:
         print(USAGE)
         return 0
     if command:
-        known = "train, eval, measure, sweep, launch, stats, correlate and consistency"
+        known = "train, eval, measure, sweep, launch, stats, correlate, consistency and evidence"
         ending.tell("jaxbed", f"{command!r} is not a command; there are {known}, see jaxbed --help")
     else:
         print(USAGE, file=sys.stderr)

@@ -23,6 +23,7 @@ from jaxbed.stats import new_datasets, options
 from jaxbed.stats.comparisons import pairwise
 from jaxbed.stats.consistency import main as consistency
 from jaxbed.stats.correlations import main as correlations
+from jaxbed.stats.evidence import main as evidence
 from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import rules
 from jaxbed.tuning import grid, sweep
@@ -33,7 +34,7 @@ EXTENDING = sorted((ROOT / "docs" / "extending").glob("*.md"))
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 TRAIN, EVAL, SWEEP = ("python", "-m", "jaxbed.main"), ("jaxbed", "eval"), ("jaxbed", "sweep")
 STATS, CORRELATE, MEASURE = ("jaxbed", "stats"), ("jaxbed", "correlate"), ("jaxbed", "measure")
-CONSISTENCY = ("jaxbed", "consistency")
+CONSISTENCY, EVIDENCE = ("jaxbed", "consistency"), ("jaxbed", "evidence")
 
 
 def commands(text: str) -> list[list[str]]:
@@ -65,7 +66,8 @@ def understand(words: list[str]) -> None:
     if words[:2] == ["jaxbed", "launch"]:
         assert words[2] == "--processes" and words[3].isdecimal() and words[4] == "--"
         words = words[5:]
-    kind = next((kind for kind in (TRAIN, STATS, CORRELATE, CONSISTENCY, MEASURE, EVAL, SWEEP) if tuple(words[: len(kind)]) == kind), None)
+    kinds = (TRAIN, STATS, CORRELATE, CONSISTENCY, EVIDENCE, MEASURE, EVAL, SWEEP)
+    kind = next((kind for kind in kinds if tuple(words[: len(kind)]) == kind), None)
     rest = words[len(kind or ()) :]
     if kind == TRAIN:
         cfg = command_line.parse(rest).cfg
@@ -77,6 +79,8 @@ def understand(words: list[str]) -> None:
         correlations.parse(rest)
     elif kind == CONSISTENCY:
         assert consistency.parse(rest).paths
+    elif kind == EVIDENCE:
+        evidence.parse(rest)
     elif kind == MEASURE:
         assert measuring.parse(rest).workdirs
     elif kind == EVAL:

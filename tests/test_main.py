@@ -454,7 +454,8 @@ def test_a_config_of_a_module_that_is_gone_is_an_error_that_names_it():
 
 def test_an_unknown_command_is_named_with_those_there_are(refusals):
     assert_refused(
-        refusals["unknown"], "'evaluate' is not a command; there are train, eval, measure, sweep, launch, stats, correlate and consistency"
+        refusals["unknown"],
+        "'evaluate' is not a command; there are train, eval, measure, sweep, launch, stats, correlate, consistency and evidence",
     )
 
 

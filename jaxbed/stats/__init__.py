@@ -48,6 +48,12 @@ consistency/              `jaxbed consistency`: do networks and humans err on th
     main, decisions       the command line and what it writes; decisions of workdirs and of published files, matched by image
     agreement, study      error consistency; all pairs, averaged in the published order
     figures               matrices, and lines by condition
+evidence/                 `jaxbed evidence`: which hypotheses about distribution shift do answers support?
+    main, report          the command line; what it prints and writes
+    runs, published       answers of workdirs, pairs and margins; the paper's printed tables in place of answers
+    resampling, line      hierarchical paired bootstrap; what a change of the IID score predicts
+    effects, study        intervals, several pairs as one, decisions; every hypothesis on every set
+    abstract, figures     abstract hypotheses; scores on shifted sets against IID scores
 figures/                  drawing: which figures there are; rank_figures, score_figures, style, tikz
 output/                   results as files
     destination           folders that are filled at once; the terminal
