@@ -7,10 +7,8 @@ unset PYTHONDONTWRITEBYTECODE  # a hundred processes import the same modules, wh
 
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
+.venv/bin/mypy ${CI:+--cache-dir=/dev/null}  # nobody comes back to what it would keep
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
-.venv/bin/mypy ${CI:+--cache-dir=/dev/null} &  # meanwhile, for tests also wait; in CI nobody comes back to what it would keep
-types=$!
 NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir "$site"  # seconds; its theme advertises a successor
 .venv/bin/python -m pytest -n 2 --dist loadfile "$@"  # a file's tests share what is compiled for them
-wait "$types"
