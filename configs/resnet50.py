@@ -8,17 +8,9 @@ stylized_16 37.125 % (800 images). Inputs have ImageNet's mean and deviation; ne
 """
 
 from jaxbed.config import Train
-from jaxbed.data import imagenet
-from jaxbed.methods import erm
 from jaxbed.models import resnet
+from jaxbed.presets import datasets
 
 
 def get_config() -> Train:
-    return Train(
-        name="ResNet-50",
-        method=erm.Config(),
-        net=resnet.Config(),
-        data=imagenet.Config(train="none", val_from_train=0),
-        epochs=0,
-        seeds=1,
-    )
+    return datasets.published_network("ResNet-50", resnet.Config())

@@ -9,17 +9,9 @@ As it stands, for torchvision's and DINO's weights, whose inputs have ImageNet's
 """
 
 from jaxbed.config import Train
-from jaxbed.data import imagenet
-from jaxbed.methods import erm
 from jaxbed.models import vit
+from jaxbed.presets import datasets
 
 
 def get_config() -> Train:
-    return Train(
-        name="ViT-B/16",
-        method=erm.Config(),
-        net=vit.Config(),
-        data=imagenet.Config(train="none", val_from_train=0),
-        epochs=0,
-        seeds=1,
-    )
+    return datasets.published_network("ViT-B/16", vit.Config())

@@ -12,7 +12,6 @@ import tiny
 from PIL import Image
 
 from jaxbed import config, parallel
-from jaxbed import main as whole
 from jaxbed.data import shapes
 from jaxbed.evaluation.answers import read_answers, write
 from jaxbed.measures import answering, conditions, corruption_error, critical_band, imagenet_c, main, scores
@@ -26,10 +25,7 @@ SET = "in_distribution"
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "run"
-    assert whole.run(tiny.mlp_config(data=DATA, epochs=2), folder) == 0
-    shutil.rmtree(folder / "checkpoints" / "resume")  # only training reads it, and most tests copy the rest
-    return folder
+    return tiny.evaluated(tiny.mlp_config(data=DATA, epochs=2), tmp_path_factory.mktemp("run") / "run")
 
 
 @pytest.fixture(scope="module")

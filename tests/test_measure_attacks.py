@@ -9,10 +9,9 @@ import pytest
 import tiny
 
 from jaxbed import config, parallel
-from jaxbed import main as whole
 from jaxbed.data import shapes
 from jaxbed.evaluation.answers import read_answers
-from jaxbed.measures import attacking, attacks, main
+from jaxbed.measures import attacking, attacks, conditions, main
 from jaxbed.models import mlp
 
 DATA = shapes.Config(train_images=128, val_images=16, test_images=48)
@@ -38,10 +37,8 @@ def short_attacks():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "run"
-    assert whole.run(tiny.mlp_config(data=DATA, net=mlp.Config((32,), dtype="bfloat16"), epochs=4), folder) == 0
-    shutil.rmtree(folder / "checkpoints" / "resume")  # only training reads it, and most tests copy the rest
-    return folder
+    cfg = tiny.mlp_config(data=DATA, net=mlp.Config((32,), dtype="bfloat16"), epochs=4)
+    return tiny.evaluated(cfg, tmp_path_factory.mktemp("run") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +123,10 @@ def test_what_cannot_be_attacked_is_refused(trained, capsys, monkeypatch, words,
     except SystemExit as error:  # of argparse
         code = error.code
     assert code == 2 and reason in capsys.readouterr().err
+
+
+def test_other_constants_of_an_attack_are_another_question(monkeypatch):
+    applied = conditions.of(["pgd", "apgd"], (32, 32, 3))
+    before = [condition.identity for condition in applied]
+    monkeypatch.setitem(attacks.CONSTANTS, "pgd_linf", {**attacks.CONSTANTS["pgd_linf"], "steps": 20})
+    assert [one.identity == known for one, known in zip(applied, before, strict=True)] == [True, False, True, True]

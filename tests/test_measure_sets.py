@@ -8,7 +8,6 @@ import pytest
 import tiny
 from PIL import Image
 
-from jaxbed import main as whole
 from jaxbed.data import shapes
 from jaxbed.evaluation.answers import read_answers
 from jaxbed.measures import conditions, corruption_error, imagenet_c, main
@@ -31,10 +30,7 @@ def two_corruptions():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "run"
-    assert whole.run(tiny.mlp_config(data=DATA, epochs=2), folder) == 0
-    shutil.rmtree(folder / "checkpoints" / "resume")  # only training reads it, and most tests copy the rest
-    return folder
+    return tiny.evaluated(tiny.mlp_config(data=DATA, epochs=2), tmp_path_factory.mktemp("run") / "run")
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,14 @@
 """A run small enough for a test: ResNet-10 of width 4 on a few 32-px shapes, or an MLP on the same."""
 
 import dataclasses
+import pathlib
+import shutil
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxbed import config, parallel
+from jaxbed import config, main, parallel
 from jaxbed.data import shapes
 from jaxbed.data.source import Source
 from jaxbed.method import Info, Method, State
@@ -101,6 +103,13 @@ def train_config(method: str = "erm", **changes: Any) -> config.Train:
 
 def mlp_config(method: str = "erm", **changes: Any) -> config.Train:
     return train_config(method, **{"net": mlp.Config((8,)), "optim": Optim(rule="adam", lr=1e-2), **changes})
+
+
+def evaluated(cfg: config.Train, folder: pathlib.Path) -> pathlib.Path:
+    """The folder of a finished run, to be copied: without what only training reads."""
+    assert main.run(cfg, folder) == 0
+    shutil.rmtree(folder / "checkpoints" / "resume")
+    return folder
 
 
 def tables(cfg: config.Train, source: Source) -> dict[str, np.ndarray]:

@@ -26,7 +26,7 @@ from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 from jaxbed.evaluation import answers, evaluate, pools
-from jaxbed.measures import attacking, conditions, critical_band, spectral
+from jaxbed.measures import attacking, attacks, conditions, critical_band, spectral
 from jaxbed.measures.conditions import Attacked, Condition
 from jaxbed.measures.networks import Networks
 from jaxbed.measures.table import FOLDER
@@ -135,6 +135,7 @@ def _about(images: EvaluationSet) -> dict:
     return {
         "images": {"height": height, "width": width, "channels": channels, "number": len(images.split.label)},
         "decision": images.decision,
+        "attacks": attacks.CONSTANTS,
         "spectral": {"cutoffs": spectral.CUTOFFS, "scored": spectral.SCORED},
         "critical_band": {"sigmas": critical_band.SIGMAS, "contrast": critical_band.CONTRAST, "grey": critical_band.GREY},
     }
@@ -198,6 +199,7 @@ def _answer(
     seeds, (split, _, rule, *_), applied = networks.seeds, question.images, [networks.place(each) for each in question.conditions]
     given: dict[str, list[jax.Array]] = {name: [] for condition in applied for name in condition.answers}
     unmoved: dict[str, list[jax.Array]] = {name: [] for name in given}
+    before: list[jax.Array] = []
     most = attacking.BATCH if any(isinstance(each, Attacked) for each in applied) else batch_size
     for images, words, label in _batches(seeds, split, min(batch_size, most)):
         if interrupt.signal:
@@ -207,7 +209,8 @@ def _answer(
             for name, of_images in zip(condition.answers, answered, strict=True):
                 given[name].append(of_images[:, None])
                 unmoved[name] += [] if without_gradient is None else [without_gradient[:, None]]
-        jax.block_until_ready([of_images[-1] for of_images in given.values()])  # the host is at most one batch ahead
+        jax.block_until_ready(before)  # the host is at most one batch ahead
+        before = [of_images[-1] for of_images in given.values()]
     alive, size, writing = parallel.gather(networks.alive), len(split.label), []
     for name in given:
         whole = _joined(given[name], size).astype(np.int16)

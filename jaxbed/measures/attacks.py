@@ -38,6 +38,13 @@ PGD_L2_STEP = 0.025  # as a share of the radius
 MOMENTUM = 0.75  # share of the new step in APGD's move
 RHO = 0.75  # share of APGD's steps that have to raise the loss
 TARGETS = 9
+STEPS, L2_STEPS, APGD_STEPS = 40, 50, 100
+CONSTANTS = {  # what answers to attacks depend on
+    "pgd_linf": {"steps": STEPS, "step": PGD_STEP},
+    "pgd_l2": {"steps": L2_STEPS, "step_of_radius": PGD_L2_STEP},
+    **{kind: {"steps": APGD_STEPS, "momentum": MOMENTUM, "rho": RHO} for kind in ("apgd_ce", "apgd_dlr")},
+}
+CONSTANTS["apgd_dlr"]["targets"] = TARGETS
 VARIANTS = ("foolbox", "madry")
 
 
@@ -86,7 +93,7 @@ class APGDState(NamedTuple):
     halved: jax.Array  # [B] bool: the last checkpoint halved the steps
 
 
-def pgd_linf(steps: int = 40, step_size: float = PGD_STEP, variant: str = "foolbox", random_start: bool | None = None) -> Attack:
+def pgd_linf(steps: int = STEPS, step_size: float = PGD_STEP, variant: str = "foolbox", random_start: bool | None = None) -> Attack:
     """Projected gradient ascent on the cross-entropy in the maximum norm: steps along the sign of the gradient, in the unit of pixels.
 
     "foolbox" starts uniformly in the ball unless random_start is False; "madry" does so only if it is True, and its `best` is the
@@ -96,7 +103,7 @@ def pgd_linf(steps: int = 40, step_size: float = PGD_STEP, variant: str = "foolb
     return _pgd(draw, jnp.sign, balls.project_linf, lambda radius: step_size, steps, variant)
 
 
-def pgd_l2(steps: int = 50, relative_step: float = PGD_L2_STEP, variant: str = "foolbox", random_start: bool | None = None) -> Attack:
+def pgd_l2(steps: int = L2_STEPS, relative_step: float = PGD_L2_STEP, variant: str = "foolbox", random_start: bool | None = None) -> Attack:
     """Projected gradient ascent on the cross-entropy in the Euclidean norm: steps along the normalized gradient, in units of the radius.
 
     As `pgd_linf`, except that "madry" starts on the surface of the ball if random_start is True, and divides gradients by norms to which
@@ -107,7 +114,7 @@ def pgd_l2(steps: int = 50, relative_step: float = PGD_L2_STEP, variant: str = "
     return _pgd(draw, direction, balls.project_l2, lambda radius: relative_step * radius, steps, variant)
 
 
-def apgd_ce(norm: str = "linf", steps: int = 100) -> Attack:
+def apgd_ce(norm: str = "linf", steps: int = APGD_STEPS) -> Attack:
     """Auto-PGD on the cross-entropy: momentum, and steps that are halved where the loss does not rise. Raises ValueError for a norm.
 
     norm: "linf" or "l2". Differences from the AutoAttack package, the first two being the paper's: steps are halved if fewer than RHO of
@@ -119,7 +126,7 @@ def apgd_ce(norm: str = "linf", steps: int = 100) -> Attack:
     return _apgd(norm, steps, _cross_entropy)
 
 
-def apgd_targeted_dlr(classes: int, norm: str = "linf", steps: int = 100, targets: int = TARGETS) -> Attack:
+def apgd_targeted_dlr(classes: int, norm: str = "linf", steps: int = APGD_STEPS, targets: int = TARGETS) -> Attack:
     """Auto-PGD on the targeted difference-of-logits ratio: run r, from 0, aims at the r-th highest other class.
 
     Classes except the label are ranked on the clean image. Where it is right, targets are those from 2nd to 10th, as in the AutoAttack

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbed.measures import corruption_error, critical_band, imagenet_c, imagenet_cbar, spectral
+from jaxbed.measures import attacks, corruption_error, critical_band, imagenet_c, imagenet_cbar, spectral
 from jaxbed.measures.corruption import SEVERITIES, Corruption, in_bytes
 
 PyTree = Any
@@ -53,8 +53,8 @@ class Attacked(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Changes where the attack does."""
-        return hashlib.sha256(f"{VERSION} {self.name} {self.kind} {self.radius!r}".encode()).hexdigest()[:16]
+        """Changes where the attack or its constants do."""
+        return hashlib.sha256(f"{VERSION} {self.name} {self.kind} {self.radius!r} {attacks.CONSTANTS[self.kind]}".encode()).hexdigest()[:16]
 
 
 VERSION = 1  # to be counted up where a change means something else under the same name

@@ -50,7 +50,7 @@ def _severities(text: str) -> tuple[int, ...]:
 
 def _epsilons(text: str) -> tuple[float, ...]:
     try:
-        radii = tuple(sorted({float(part) for part in _names(text)}))
+        radii = tuple(sorted({float(f"{float(part):g}") for part in _names(text)}))  # as names of conditions have them
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: radii are numbers, separated by commas: 0,0.5,1") from None
     if not radii or not all(0 <= radius <= LARGEST_EPSILON for radius in radii):

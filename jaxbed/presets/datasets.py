@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxbed.config import MethodConfig, Train
 from jaxbed.data import augment, bar, bffhq, colored_mnist, corrupted_cifar10, folder, imagenet, noise, shapes, waterbirds
+from jaxbed.methods import erm
 from jaxbed.models import mlp, resnet
 from jaxbed.optim import Optim
 from jaxbed.presets import published
@@ -169,6 +170,12 @@ SETTINGS = {
     "folder": _folder,
     "noise": _noise,
 }
+
+
+def published_network(name: str, net: Any, **data: Any) -> Train:
+    """A network with published weights, evaluated on ImageNet's sets without training; data: fields of the data set."""
+    nothing = imagenet.Config(train="none", val_from_train=0, **data)
+    return Train(name=name, method=erm.Config(), net=net, data=nothing, epochs=0, seeds=1)
 
 
 def augmented(name: str, method: MethodConfig, dataset: str, **changes: Any) -> Train:
