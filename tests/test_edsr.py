@@ -152,6 +152,12 @@ def test_each_image_of_a_canvas_is_the_published_network_alone_with_its_own_dist
         assert one is seen[4] or sizes[0] != 5 or np.abs(one - seen[4]).max() > 1
 
 
+def test_gelu_is_exact():
+    x = np.linspace(-4, 4, 81, dtype=np.float32).reshape(1, 9, 9, 1)  # where its usual approximation is off by 5e-4
+    out = edsr._distorted_middle(x, np.array([[9, 9]]), np.array([edsr.MIDDLES.index("gelu")]))
+    np.testing.assert_allclose(out, x * special.ndtr(x), rtol=0, atol=1e-5)
+
+
 def test_neither_canvas_nor_batch_changes_an_image():
     signals, sizes_px, images = cases()
     params = edsr.prepare(weights())
@@ -197,6 +203,13 @@ def test_bfloat16_rounds_and_nothing_else():
     assert output.dtype == np.float32 and 0 < np.abs(output[0, :20, :28] - plain).max() < 10
     with pytest.raises(ValueError, match="these are uint8: convert them"):
         edsr.apply(params, images.astype(np.uint8), sizes_px)
+
+
+def test_signals_of_another_network_are_refused():
+    signals, sizes_px, images = cases()
+    for state, message in ((weights(4, BLOCKS), "width of 6 and 6 blocks, .* has 4 and 6"), (weights(WIDTH, 2), "has 6 and 2: give")):
+        with pytest.raises(ValueError, match=message):
+            edsr.apply(edsr.prepare(state), images, sizes_px, stacked(signals))
 
 
 def test_bytes_are_cut_off():

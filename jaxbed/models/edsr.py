@@ -6,7 +6,7 @@ carries its own distortions as data (`Signal`), and one pass serves all of them.
 
 Weights are a flat dict under the published names, in PyTorch's layout (O, I, kh, kw): DeepAugment's weight distortions are defined on it.
 `prepare` makes of them what `apply` takes. The loop over blocks is unrolled: it takes 1.7 s to compile on a CPU, and a scan 0.5 s, but
-gradients run 8 times as fast there, and on a GPU no kernel has to be sliced out of the stack at every step.
+gradients run 8 times as fast there; on a GPU, both run the same convolutions.
 """
 
 import math
@@ -46,7 +46,7 @@ class Signal(NamedTuple):
 
     source: Array  # [C] int32: the channel after the head that each channel is replaced with
     noise: Array  # scalar int32, in NOISES
-    seed: Array  # scalar uint32, of the noise
+    seed: Array  # scalar uint32, of the noise, which positional.uniform draws for each row, column and channel
     middle: Array  # scalar int32, in MIDDLES
     kept: Array  # [blocks + 1] bool: layers of the body that act; the others pass their input on
 
@@ -88,11 +88,8 @@ def load(path: pathlib.Path | str) -> dict[str, np.ndarray]:
     present = {name: array.shape for name, array in state.items() if name not in FROZEN}
     faults = [f"{name} is missing" for name in expected if name not in present]
     faults += [f"{name} is unknown" for name in present if name not in expected]
-    faults += [
-        f"{name} is {list(present[name])} and should be {list(shape)}"
-        for name, shape in expected.items()
-        if present.get(name, shape) != shape
-    ]
+    misshapen = [name for name, shape in expected.items() if present.get(name, shape) != shape]
+    faults += [f"{name} is {list(present[name])} and should be {list(expected[name])}" for name in misshapen]
     faults += [f"{name} is not that of RGB in [0, 255]" for name in FROZEN if name in state and not _equal(state[name], FROZEN[name])]
     if faults:
         raise ValueError(f"{path} does not hold EDSR baseline x4 ({names.listed(faults)}): name a file of edsr_baseline_x4")
@@ -170,15 +167,22 @@ def apply(params: PyTree, image: jax.Array, sizes_px: jax.Array, signal: Signal 
     """image [N, H, W, 3] in [0, 255] -> [N, 4·H, 4·W, 3] float32 in [0, 255], zeros outside 4·sizes_px.
 
     sizes_px [N, 2]: heights and widths of the images, each in the top left corner of its canvas. Arithmetic is in the image's type, float32
-    or bfloat16; the mean is subtracted and added in float32. Raises ValueError for images of whole numbers.
+    or bfloat16; the mean is subtracted and added in float32. Raises ValueError for images of whole numbers, and for signals that were drawn
+    for another network.
     """
     if not jnp.issubdtype(image.dtype, jnp.floating):
         raise ValueError(f"EDSR computes in the type of its images, and these are {image.dtype}: convert them to float32 or bfloat16")
+    width, blocks = len(params["head"]["bias"]), len(params["blocks"]["bias"])
+    if signal is not None and (drawn_for := (signal.source.shape[1], signal.kept.shape[1] - 1)) != (width, blocks):
+        raise ValueError(
+            f"signals were drawn for a width of {drawn_for[0]} and {drawn_for[1]} blocks, and the network has {width} and {blocks}: "
+            "give draw_signal those"
+        )
     x = canvas.cut((image.astype(jnp.float32) - MEAN).astype(image.dtype), sizes_px)
     x = _convolved(params["head"], x, sizes_px)
     if signal is not None:
         x = _distorted_head(x, signal)
-    result, blocks = x, len(params["blocks"]["bias"])
+    result = x
     for number in range(blocks + 1):
         if number < blocks:
             first, second = (_at(params["blocks"], number, place) for place in (0, 1))
