@@ -1,6 +1,7 @@
 """Rows of `scripts/bench.py measure` and `attack`."""
 
 import argparse
+import concurrent.futures
 import functools
 import statistics
 from collections.abc import Callable
@@ -50,10 +51,14 @@ def corruptions(package: str, arguments: argparse.Namespace, rules: Rules) -> li
     """Each corruption of a benchmark on one device, against a package in many processes; and the geometric mean of all."""
     side_px, count, results = (32, 4, []) if arguments.small else (224, 256, [])
     settings = {"package": package, "severity": measuring.SEVERITY, "processes": measuring.PROCESSES, "side_px": side_px}
+    applied = measuring.changes([PACKAGES[package]], side_px, False, (measuring.SEVERITY,))
+    arms = [Arm(*measuring.changing(condition, count, side_px)) for condition in applied]
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        list(threads.map(lambda arm: arm.run(1), arms))  # compiles all at once; one by one it takes longer than what is timed
     with process.Other(arguments.peer_python, "peers.pool", settings, measuring.PROCESSES, package) as pool:
-        for condition in measuring.changes([PACKAGES[package]], side_px, False, (measuring.SEVERITY,)):
-            theirs, ours = pool.arm(condition.name.rpartition("_")[0]), measuring.changing(condition, count, side_px)
-            results.append(pair(condition.name, [Arm(*theirs), Arm(*ours)], rules, _nothing))
+        for condition, ours in zip(applied, arms, strict=True):
+            theirs = Arm(*pool.arm(condition.name.rpartition("_")[0]))
+            results.append(pair(condition.name, [theirs, ours], rules, _nothing))
     ratios = [each["ratio"]["of_medians"] for each in results]
     print(f"{package}: geometric mean {statistics.geometric_mean(ratios):.1f}x, least {min(ratios):.1f}x", flush=True)
     return results
