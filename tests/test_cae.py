@@ -31,7 +31,7 @@ def batch():
     rng = np.random.default_rng(1)
     sizes = np.repeat(SIZES_PX, len(OPTIONS), axis=0)
     images = rng.random((len(sizes), *CANVAS_PX, 3), np.float32)
-    signals = stacked([cae_signals.draw_signal(rng, CHANNELS, option=option) for _ in SIZES_PX for option in OPTIONS])
+    signals = stacked([cae_signals.draw_signal(rng, width=WIDTH, option=option) for _ in SIZES_PX for option in OPTIONS])
     seeds = np.arange(len(sizes), dtype=np.uint32)
     return images, sizes, seeds, signals, np.asarray(run(cae.prepare(WEIGHTS), images, sizes, seeds, signals))
 
@@ -202,21 +202,27 @@ def test_random_numbers_belong_to_positions():
 
 @pytest.mark.parametrize(("option", "rate", "value"), [(1, 0.2, 0), (2, 0.1, -1)])
 def test_masks_change_whole_pixels_at_their_rate(option, rate, value):
-    signals = stacked([cae_signals.draw_signal(RNG, CHANNELS, option=option) for _ in range(2)])
+    signals = stacked([cae_signals.draw_signal(RNG, width=WIDTH, option=option) for _ in range(2)])
     out = np.asarray(cae.distorted(jnp.ones((2, 80, 80, CHANNELS)), np.full((2, 2), 80), signals))
     assert set(np.unique(out)) == {value, 1} and (out == out[..., :1]).all()
     shares = (out[..., 0] == value).mean((1, 2))
     assert (np.abs(shares - rate) < 4 * (rate * (1 - rate) / 80**2) ** 0.5).all() and (out[0] != out[1]).any()
 
 
+def test_signals_of_other_networks_are_refused():
+    signals = stacked([cae_signals.draw_signal(RNG)])
+    with pytest.raises(ValueError, match=r"signals of shape \(1, 32\) do not fit 1 latents of 4 channels: draw .* width=8"):
+        cae.distorted(jnp.ones((1, 3, 3, 4)), np.array([[3, 3]]), signals)
+
+
 def drawn_signals(option, mode="faithful", count=200):
     rng = np.random.default_rng(option)
-    return stacked([cae_signals.draw_signal(rng, mode=mode, option=option) for _ in range(count)])
+    return stacked([cae_signals.draw_signal(rng, mode, option=option) for _ in range(count)])
 
 
 def test_options_are_equally_likely_and_none_is_clean():
     rng = np.random.default_rng(0)
-    options = [int(cae_signals.draw_signal(rng, CHANNELS).option) for _ in range(1800)]
+    options = [int(cae_signals.draw_signal(rng, width=4).option) for _ in range(1800)]
     assert np.abs(np.bincount(options, minlength=9) - 200).max() < 4 * (1800 * 8 / 81) ** 0.5
     identity = np.zeros((3, 3, 32, 32))
     identity[1, 1] = np.eye(32)
@@ -238,6 +244,7 @@ def test_kernels_and_flips_are_those_of_the_paper():
     permuted = drawn_signals(3).kernel[:, 1, 1].transpose(0, 2, 1)  # [N, out, in]
     sources = permuted.argmax(2)
     assert (np.sort(sources[:, :10]) == np.arange(10)).all() and (sources[:, 10:] == np.arange(10, 32)).all()
+    assert (np.ptp(sources[:, :10], axis=0) == 9).all()  # each comes from anywhere among the ten
     assert (permuted.sum(1) == 1).all() and (drawn_signals(3).kernel.sum((1, 2, 3)) == 1).all()
 
     some, whole = drawn_signals(4), drawn_signals(5)
@@ -270,6 +277,6 @@ def test_gain_of_bits():
     np.testing.assert_allclose(low + span / 2, 3, rtol=1e-6)
     assert 0 <= span.min() < 0.1 and 3.9 < span.max() < 4
     with pytest.raises(ValueError, match="mode 'real' does not exist: choose faithful, as published, or intended"):
-        cae_signals.draw_signal(RNG, mode="real")
+        cae_signals.draw_signal(RNG, "real")
     with pytest.raises(ValueError, match="option 9 of a signal does not exist: choose 0 to 8, or None to draw one"):
         cae_signals.draw_signal(RNG, option=9)

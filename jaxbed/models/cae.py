@@ -62,10 +62,8 @@ class Signal(NamedTuple):
 
 
 def layers(width: int = WIDTH) -> list[Layer]:
-    """The 21 layers in order; a layer's place in this list is its number in DeepAugment. Raises ValueError for a width it cannot have."""
-    if width < 4 or width % 4:
-        raise ValueError(f"a width of {width} does not fit: it must be a multiple of 4, as 64 of the published network")
-    inner, latent = 2 * width, width // 2
+    """The 21 layers in order; a layer's place in this list is its number in DeepAugment. Raises ValueError for an impossible width."""
+    inner, latent = 2 * width, latent_channels(width)
 
     def blocks(half: str) -> list[Layer]:
         return [Layer(f"{half}_block_{block}.{place}", inner, inner, 3) for block in BLOCKS for place in (1, 4)]
@@ -83,6 +81,13 @@ def layers(width: int = WIDTH) -> list[Layer]:
         Layer("d_up_conv_3.0", 4 * width, width // 4, 3),
         Layer("d_up_conv_3.3", width // 4, 3, 3),
     ]
+
+
+def latent_channels(width: int = WIDTH) -> int:
+    """Those of the latent, half the width. Raises ValueError for a width that the network cannot have."""
+    if width < 4 or width % 4:
+        raise ValueError(f"a width of {width} does not fit: it must be a multiple of 4, such as 64, that of the published network")
+    return width // 2
 
 
 def shapes(width: int = WIDTH) -> dict[str, tuple[int, ...]]:
@@ -132,10 +137,24 @@ def prepare(weights: Weights) -> PyTree:
     for layer in layers(len(weights["e_conv_1.1.weight"])):
         weight, bias = (jnp.asarray(weights[f"{layer.name}.{name}"]) for name in ("weight", "bias"))
         if layer.transposed:
-            params[layer.name] = {"kernel": weight.transpose(0, 2, 3, 1).reshape(1, 1, layer.inputs, -1), "bias": jnp.tile(bias, 4)}
+            kernel = weight.transpose(0, 2, 3, 1).reshape(1, 1, layer.inputs, -1)
         else:
-            params[layer.name] = {"kernel": weight.transpose(2, 3, 1, 0), "bias": bias}
+            kernel = weight.transpose(2, 3, 1, 0)
+        params[layer.name] = {"kernel": kernel, "bias": bias}
     return params
+
+
+def restore(params: PyTree) -> Weights:
+    """The weights that `prepare` was given: to save what was trained, or to distort it."""
+    weights: Weights = {}
+    for layer in layers(len(params["e_conv_1.1"]["bias"])):
+        kernel, bias = (np.asarray(params[layer.name][name], np.float32) for name in ("kernel", "bias"))
+        if layer.transposed:
+            weight = kernel.reshape(layer.inputs, 2, 2, layer.outputs).transpose(0, 3, 1, 2)
+        else:
+            weight = kernel.transpose(3, 2, 0, 1)
+        weights |= {f"{layer.name}.weight": np.ascontiguousarray(weight), f"{layer.name}.bias": bias.copy()}
+    return weights
 
 
 def output_sizes(sizes_px: np.ndarray) -> np.ndarray:
@@ -150,7 +169,7 @@ def apply(params: PyTree, image: jax.Array, sizes_px: jax.Array, seeds: jax.Arra
 
     image [N, H, W, 3] in [0, 1], each in the top left corner of its canvas; sizes_px [N, 2], heights and widths of SHORTEST_PX or more;
     seeds [N] uint32, of the random bits. A signal, stacked to a leading axis of N, distorts the latents. Raises ValueError for a canvas
-    below SHORTEST_PX.
+    below SHORTEST_PX, or a signal of another number of images or channels.
     """
     return jnp.clip(reconstruct(params, image, sizes_px, seeds, signal), 0, 1)
 
@@ -182,7 +201,15 @@ def encode(params: PyTree, image: jax.Array, sizes_px: jax.Array) -> jax.Array:
 
 
 def distorted(latent: jax.Array, sizes_px: jax.Array, signal: Signal) -> jax.Array:
-    """A batch of latents [N, h, w, C] under all that acts before they become bits; sizes_px [N, 2] are of the latents."""
+    """A batch of latents [N, h, w, C] under all that acts before they become bits; sizes_px [N, 2] are of the latents.
+
+    Raises ValueError for a signal of another number of images or channels.
+    """
+    if signal.flip_rows.shape != (len(latent), latent.shape[-1]):
+        raise ValueError(
+            f"signals of shape {signal.flip_rows.shape} do not fit {len(latent)} latents of {latent.shape[-1]} channels: "
+            f"draw one per image with width={2 * latent.shape[-1]}, and stack them"
+        )
     pixels = (*latent.shape[:3], 1)
     for stream, rate, changed in ((ZEROED, signal.zero_rate, jnp.zeros_like), (NEGATED, signal.negate_rate, jnp.negative)):
         chosen = canvas_noise.uniform(signal.seed, stream, pixels) < rate[:, None, None, None]
@@ -221,7 +248,9 @@ def _residual(params: PyTree, half: str, x: jax.Array, sizes_px: jax.Array) -> j
 def _doubled(params: PyTree, stage: str, x: jax.Array, sizes_px: jax.Array) -> jax.Array:
     """A 3 x 3 convolution that loses the outermost pixels, zeros in their place, and a transposed one to twice the size."""
     x = canvas.cut(_rectified(_convolved(params[f"{stage}.0"], x, 0)), sizes_px - 2)
-    x = _convolved(params[f"{stage}.3"], jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), 0)
+    transposed = params[f"{stage}.3"]
+    of_blocks = {"kernel": transposed["kernel"], "bias": jnp.tile(transposed["bias"], 4)}
+    x = _convolved(of_blocks, jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), 0)
     images, height, width, _ = x.shape
     x = x.reshape(images, height, width, 2, 2, -1).transpose(0, 1, 3, 2, 4, 5).reshape(images, 2 * height, 2 * width, -1)
     return canvas.cut(x, 2 * sizes_px)

@@ -1,11 +1,11 @@
 """Distortions of the signal within DeepAugment's autoencoder: Hendrycks et al., "The Many Faces of Robustness" (2021).
 
-Every image gets one of nine options, drawn here on the host; `models.cae` carries it out on the device. None of the options leaves the
-latent as it is, so there is no clean pass.
+Every image gets one of nine options, all equally likely. The draw is made here, on the host, and `models.cae` applies it on the device. No
+option means to leave the latent as it is: there is no clean pass.
 
-Modes: "faithful" does what the published code does. "intended" differs in one option: the published factor of bits, 3 + 4uU, never falls
-below 3, as an offset there has no effect; intended is 3 + 2u(2U - 1), the same range about its middle. Draws from more channels than a
-narrow latent has are cut to those it has.
+Modes: "faithful" does what the published code does. "intended" differs in option 0 alone: the published factor of the bits is 3 + 4uU,
+because 1 is subtracted where only a shape is read; intended is 3 + 2u(2U - 1), a range as wide but centred on 3. If a latent has fewer
+channels than an option draws, it draws as many as there are.
 """
 
 from collections.abc import Callable
@@ -16,20 +16,19 @@ from jaxbed.data.deepaugment import cae_weights
 from jaxbed.models import cae
 from jaxbed.models.cae import Signal
 
-PUBLISHED_CHANNELS = 32  # of the latent
 PERMUTED, FLIPPED = 10, 5  # channels that two of the options change
 CENTRE = 1  # of a 3 x 3 kernel
-FLIPS = ((True, False), (False, True), (True, True))  # rows, columns: two of the axes batch, rows and columns, the first of size 1
+# Of rows and of columns. The published code draws two of the axes batch, rows and columns, the first of which has size 1
+FLIPS = ((True, False), (False, True), (True, True))
 
 
-def draw_signal(
-    rng: np.random.Generator, channels: int = PUBLISHED_CHANNELS, mode: str = "faithful", option: int | None = None
-) -> cae.Signal:
-    """What happens to one image's latent; stack the fields of several for `cae.apply`.
+def draw_signal(rng: np.random.Generator, mode: str = "faithful", width: int = cae.WIDTH, option: int | None = None) -> Signal:
+    """What happens to the latent of one image, in a network of this width; `cae.apply` takes several, stacked field by field.
 
-    option: a place in OPTIONS; None draws one, all equally likely. Raises ValueError for a mode or an option that does not exist.
+    option: a place in OPTIONS; None draws one. Raises ValueError for a mode, a width or an option that does not exist.
     """
     cae_weights.check_mode(mode)
+    channels = cae.latent_channels(width)
     if option is None:
         option = int(rng.integers(len(OPTIONS)))
     if not 0 <= option < len(OPTIONS):

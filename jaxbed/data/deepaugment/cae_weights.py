@@ -1,13 +1,15 @@
 """Distortions of the weights of DeepAugment's autoencoder: Hendrycks et al., "The Many Faces of Robustness" (2021).
 
-`distort` draws one option and carries it out on a random layer of the option's range. Layers are numbers in `cae.layers`, rows are the
-first axis of a weight. Layer 10 is transposed: its rows are inputs, and the entries of its bias, which are outputs, share their numbers
-alone; this is so in the published code, too.
+`distort` draws one option and applies it to a random layer from the option's range. Layers are numbered as in `cae.layers`, and rows run
+along the first axis of a weight. Layer 10 is transposed: its rows are inputs, but the entries of its bias are outputs. Row k of the weight
+and entry k of the bias change together all the same, as in the published code.
 
-Modes: "faithful" does what the published code does. "intended" differs in three places. Option 0 also reverses a second layer, which the
-published code reverses twice; if both draws are the same layer, it is reversed once. Option 4 multiplies by 1 + 4u(2U - 1) instead of
-1 + 8uU: the same range about its middle, as an offset in the published code has no effect. Option 8, which the published code has and never
-draws, takes part. Counts of rows stay the same in narrower networks, up to the number of rows.
+Modes: "faithful" does what the published code does. "intended" repairs three accidents and keeps the rest. Option 0 also reverses a second
+layer, whose weight the published code reverses twice; if both draws give the same layer, it is reversed once. Option 4 multiplies by
+1 + 4u(2U - 1) instead of 1 + 8uU, a range as wide but centred on 1: the published code subtracts 1 where only a shape is read. Option 8,
+which the published code contains but never draws, is drawn as well.
+
+In networks narrower than the published one, the numbers of rows drawn stay the same, but never exceed the number of rows.
 """
 
 from collections.abc import Callable
@@ -24,19 +26,21 @@ NAMES = tuple(layer.name for layer in cae.layers())
 
 
 class Draw(NamedTuple):
-    """On what an option acts."""
+    """What an option acts on."""
 
     weights: Weights
     first: str  # name of a layer
-    second: str  # of another one or the same; two of the options use it
+    second: str  # name of another layer or the same one; two of the options use it
     mode: str
 
     def arrays(self) -> Weights:
         """Copies of the first layer's weight and bias, by their names."""
         return {name: self.weights[name].copy() for name in _arrays_of(self.first)}
 
-    def weight(self, layer: str) -> np.ndarray:
-        return self.weights[f"{layer}.weight"]
+    @property
+    def weight(self) -> np.ndarray:
+        """The first layer's, not a copy."""
+        return self.weights[f"{self.first}.weight"]
 
 
 class Option(NamedTuple):
@@ -44,6 +48,11 @@ class Option(NamedTuple):
 
     changed: Callable[[np.random.Generator, Draw], Weights]  # gives the arrays that change
     layers: range
+
+    @property
+    def name(self) -> str:
+        """That of its function."""
+        return self.changed.__name__
 
 
 def distort(rng: np.random.Generator, weights: Weights, mode: str = "faithful") -> tuple[Weights, tuple[str, ...]]:
@@ -53,11 +62,11 @@ def distort(rng: np.random.Generator, weights: Weights, mode: str = "faithful") 
     """
     check_mode(mode)
     drawn = int(rng.integers(len(OPTIONS) if mode == "intended" else PUBLISHED_OPTIONS))
-    return carry_out(drawn, rng, weights, mode), (OPTIONS[drawn].changed.__name__,)
+    return carry_out(drawn, rng, weights, mode), (OPTIONS[drawn].name,)
 
 
 def carry_out(option: int, rng: np.random.Generator, weights: Weights, mode: str = "faithful") -> Weights:
-    """The weights after one option of OPTIONS, on layers drawn from its range."""
+    """The weights after the option with this place in OPTIONS, on layers drawn from its range."""
     first, second = (NAMES[number] for number in rng.choice(OPTIONS[option].layers, 2))
     return weights | OPTIONS[option].changed(rng, Draw(weights, first, second, mode))
 
@@ -105,27 +114,27 @@ def amplify(rng: np.random.Generator, draw: Draw) -> Weights:
 
 def mask(rng: np.random.Generator, draw: Draw) -> Weights:
     """Half of a layer's weights become 0; or, equally likely, half change sign."""
-    weight = draw.weight(draw.first)
+    weight = draw.weight
     other = rng.choice(np.array([0, -1], np.float32))
     return {f"{draw.first}.weight": np.where(rng.random(weight.shape) < 0.5, other * weight, weight)}
 
 
 def rotate_kernels(rng: np.random.Generator, draw: Draw) -> Weights:
     """All kernels of a layer by the same 90, 180 or 270 degrees, counterclockwise."""
-    return {f"{draw.first}.weight": np.rot90(draw.weight(draw.first), int(rng.integers(1, 4)), axes=(2, 3)).copy()}
+    return {f"{draw.first}.weight": np.rot90(draw.weight, int(rng.integers(1, 4)), axes=(2, 3)).copy()}
 
 
 def negate_filters(rng: np.random.Generator, draw: Draw) -> Weights:
     """A fifth of the rows, drawn with replacement and negated once, in the weight alone."""
-    weight = draw.weight(draw.first).copy()
-    drawn = np.unique(rng.integers(len(weight), size=len(weight) // 5))
-    weight[drawn] = -weight[drawn]
+    weight = draw.weight.copy()
+    drawn = rng.integers(len(weight), size=len(weight) // 5)
+    weight[drawn] = -weight[drawn]  # all at once, so a row that is drawn twice is negated, too
     return {f"{draw.first}.weight": weight}
 
 
 def keep_largest_tap(rng: np.random.Generator, draw: Draw) -> Weights:
     """All other taps of each kernel become 0; largest with its sign, so the least negative one where all are below 0."""
-    weight = draw.weight(draw.first)
+    weight = draw.weight
     taps = weight.reshape(*weight.shape[:2], -1)
     largest = taps.argmax(2, keepdims=True)
     return {f"{draw.first}.weight": np.where(np.arange(taps.shape[2]) == largest, taps, 0).reshape(weight.shape)}
@@ -137,7 +146,7 @@ def _arrays_of(layer: str) -> tuple[str, str]:
 
 def _row_by_row(rng: np.random.Generator, draw: Draw, count: int, changed: Callable[[np.ndarray], np.ndarray]) -> Weights:
     arrays = draw.arrays()
-    rows = len(draw.weight(draw.first))
+    rows = len(draw.weight)
     for row in rng.integers(rows, size=min(count, rows)):
         for array in arrays.values():
             array[row] = changed(array[row])
