@@ -187,7 +187,8 @@ def test_every_epoch_has_answers_with_seeds_and_checkpoint(source, workdir):
         assert sorted(path.name for path in (workdir / "responses" / name).iterdir()) == ["1.npz", "2.npz", "images.csv"]
         for epoch in EPOCHS:
             with np.load(workdir / "responses" / name / f"{epoch}.npz") as stored:
-                assert sorted(stored) == ["alive", "asked", "checkpoint", "digest", "response", "seeds"]
+                assert sorted(stored) == ["alive", "asked", "checkpoint", "confidence", "digest", "response", "seeds"]
+                assert stored["confidence"].dtype == np.float32 and stored["confidence"].shape == stored["response"].shape
                 assert stored["seeds"].tolist() == [0, 1] and stored["alive"].tolist() == [True, True]
                 assert str(stored["checkpoint"]) == epochs.identity(epoch)
     assert epochs.identity(1) != epochs.identity(2)

@@ -76,7 +76,7 @@ def test_sixteen_class_sets(root):
     places = {"edge": str(root / "edge"), "cue_conflict": str(root / "cue"), "sketch": str(root / "sketch")}
     source = opened(root, **places, decision="sixteen_mean_logit")
     for name in places:
-        split, role, decision, _ = source.sets[name]
+        split, role, decision, *_ = source.sets[name]
         assert role == "ood" and decision == "sixteen_mean_logit" and split.image.shape == (16, 8, 8, 3)
         np.testing.assert_array_equal(split.label, split.image[:, 0, 0, 0])
     assert source.sets["cue_conflict"].split.bias.tolist() == [15, *range(15)]

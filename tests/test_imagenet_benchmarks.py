@@ -1,6 +1,7 @@
 """ImageNetV2, ImageNet-Sketch, the 16-class stylized images and ReaL, from the configuration to scores."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import sys
@@ -142,6 +143,93 @@ def test_of_200_classes_the_best_of_the_listed_ones_is_the_answer():
     logits = jnp.zeros((1, 1000)).at[0, jnp.array([0, 6, 11])].set(jnp.array([5.0, 1.0, 2.0]))
     answer = decision_rules.named("imagenet_a").decide(logits)
     assert answer.tolist() == [11] and decision_rules.IMAGENET_A.tolist().index(11) == 1
+
+
+# Distribution shift
+
+
+@pytest.fixture(scope="module")
+def shifted(root):
+    """Images of each class of R and O, and of two classes that are blurry."""
+    for number, label in enumerate(decision_rules.IMAGENET_R):
+        square(root / "r" / WNIDS[label] / f"{('art', 'video_game')[number % 2]}_{number}.jpg", 8)
+    for label in decision_rules.IMAGENET_O:
+        square(root / "o" / WNIDS[label] / f"anomaly{label}.JPEG", 8)
+    (root / "r" / "README.txt").write_text("not a class")
+    for label in (3, 7):
+        square(root / "blurry" / WNIDS[label] / "0.jpg", 8)
+    return root
+
+
+def test_classes_of_r_and_o_are_the_published_ones():
+    for classes, total in ((decision_rules.IMAGENET_R, 86135), (decision_rules.IMAGENET_A, 102178), (decision_rules.IMAGENET_O, 134542)):
+        assert len(classes) == len(set(classes)) == 200 and classes.sum() == total
+    for classes, digest in (
+        (decision_rules.IMAGENET_R, "98ce4fd873b9b46b5761d21549c019aa8ce0047775b0e4ff3822336b2762b476"),
+        (decision_rules.IMAGENET_A, "b42e81c12a300300b184e87ddfbb7ea60d94501d0403fe80727f25839866db80"),
+    ):
+        assert hashlib.sha256(",".join(WNIDS[label] for label in classes).encode()).hexdigest() == digest
+
+
+def test_images_of_val_answer_among_the_classes_of_r(shifted):
+    sets = opened(val=shifted / "val", imagenet_r=shifted / "r", two_hundred_of_val=True).sets
+    plain = sets["imagenet_200"]
+    assert (plain.role, plain.decision) == ("test", "imagenet_r") == ("test", sets["imagenet_r"].decision)
+    assert plain.split.label.tolist() == decision_rules.IMAGENET_R.tolist() and len(plain.split.image) == 200
+    with pytest.raises(ValueError, match="two_hundred_of_val takes images of ImageNet-val: name it with"):
+        opened(imagenet_r=shifted / "r", two_hundred_of_val=True)
+
+
+def test_anomalies_are_told_from_images_of_val_of_the_same_classes(shifted):
+    for gib in (0.0, 1.0):  # streamed, and in memory
+        asked = opened(val=shifted / "val", imagenet_o=shifted / "o", resident_gib=gib).sets["imagenet_o"]
+        assert asked.anomaly.tolist() == [True] * 200 + [False] * 200 and asked.decision == "imagenet_o"
+        assert asked.split.name[0].startswith("imagenet_o/") and asked.split.name[-1].startswith("val/")
+        assert isinstance(asked.split.image, np.ndarray) == bool(gib)
+        assert (asked.split.image if gib else asked.split.image.take(np.arange(400))[0]).shape == (400, 8, 8, 3)
+    with pytest.raises(ValueError, match="imagenet_o takes images of ImageNet-val"):
+        opened(imagenet_o=shifted / "o")
+
+
+def test_blurry_images_answer_among_all_classes_and_among_theirs(shifted, tmp_path):
+    sets = opened(blurry=shifted / "blurry").sets
+    assert sets["blurry"].decision == "argmax" and sets["blurry_present"].decision == "among:3,7"
+    assert sets["blurry"].split.label.tolist() == sets["blurry_present"].split.label.tolist() == [3, 7]
+    logits = jnp.zeros((1, 1000)).at[0, jnp.array([0, 3, 7])].set(jnp.array([5.0, 1.0, 2.0]))
+    assert decision_rules.named("among:3,7").decide(logits).tolist() == [7]
+    assert decision_rules.among(np.array([5, 3, 4, 9, 3])) == "among:3-5,9"
+    square(tmp_path / "dog" / "0.jpg", 8)
+    with pytest.raises(ValueError, match="has classes such as 'dog', whose ImageNet classes are unknown"):
+        opened(blurry=tmp_path)
+
+
+def test_scores_of_shifted_sets_from_evaluation_to_tables(shifted, tmp_path):
+    """A network that answers the class of its image where the image is clean, with confidence, and 1 without where it is an anomaly."""
+    source = opened(val=shifted / "val", imagenet_r=shifted / "r", imagenet_o=shifted / "o", two_hundred_of_val=True)
+    asked = {name: evaluate.identity(each) for name, each in source.sets.items()}
+    (tmp_path / "config.json").write_text(json.dumps({"name": "net"}))
+    evaluate.describe(tmp_path / "responses", source, source.sets, asked)
+    for name, (split, *_, anomaly) in source.sets.items():
+        response = split.label.copy()
+        response[:50] = 1
+        clean = np.ones(len(response)) if anomaly is None else ~anomaly
+        scores = {"confidence": np.where(clean, 0.9, 0.2)[None].astype(np.float32)}
+        if anomaly is not None:
+            scores["energy"] = np.where(clean, 3.0, -3.0)[None].astype(np.float32)
+        content = {"response": response[None].astype(np.int16), "seeds": np.array([0]), "alive": np.ones(1, bool), **scores}
+        answers.write(tmp_path / "responses" / name / "1.npz", {**content, "checkpoint": "c", "asked": asked[name]})
+    frame = metrics.scores(tmp_path).set_index(["dataset", "metric"])["value"]
+    assert frame["imagenet_200", "accuracy"] == frame["imagenet_r", "accuracy"] == 151 / 200 and frame["imagenet_r", "gap"] == 0
+    assert frame["imagenet_r", "accuracy_art"] == (1 + 75) / 100 and frame["imagenet_r_unmasked", "accuracy_video_game"] == 75 / 100
+    of_o = frame["imagenet_o"].to_dict()
+    assert [of_o[f"{name}_softmax"] for name in ("aupr", "auroc", "fpr95")] == [1, 1, 0]
+    assert [of_o[f"{name}_energy"] for name in ("auroc", "fpr95")] == [0, 1] and len(of_o) == 6
+    assert stats.main([str(tmp_path), "--select", "last", "--metric", "rms_calibration_error"]) == 0
+    with np.load(tmp_path / "responses" / "imagenet_r" / "1.npz") as stored:
+        changed = {name: stored[name] for name in stored} | {"confidence": np.zeros((1, 200), np.float32)}
+    np.savez(tmp_path / "responses" / "imagenet_r" / "1.npz", **changed)
+    with pytest.raises(ValueError, match="its answers or seeds are not those that were written"):
+        metrics.scores(tmp_path)
 
 
 # ReaL

@@ -783,7 +783,7 @@ def test_evaluation_from_a_stream_is_evaluation_from_memory(data, monkeypatch):
         program = tiny.program(whole, opened)
         state = train.start(whole, program).state
         pool = pools.pool(program.method.predict, program.seeds, opened, opened.sets, 10)[0]
-        answers = [np.asarray(pool.answers(state.params, state.stats, block)).reshape(2, -1) for block in pool.blocks()]
+        answers = [np.asarray(pool.answers(state.params, state.stats, block)["response"]).reshape(2, -1) for block in pool.blocks()]
         assert len(answers) == (1 if kind is shapes.Config else -(-sum(pool.sizes) // 20))
         found.append(np.concatenate(answers, axis=1)[:, : sum(pool.sizes)])
     np.testing.assert_array_equal(*found)

@@ -11,6 +11,10 @@ is required; every set that is named is evaluated.
     edge, silhouette, cue_conflict, sketch, stylized_16   16 classes (Geirhos et al.), 224 px, `decision` sets the rule. Cue-conflict's
                    bias is in its file names, <shape><i>-<texture><j>.png; sketch and stylized_16 may be flat folders, as in
                    model-vs-human: the fifth "_" field is the class
+    imagenet_o     2,000 anomalies and the images of val of the same 200 classes: how well confidence and energy tell them apart
+    imagenet_200   with two_hundred_of_val: the images of val of ImageNet-R's classes, predictions among those. imagenet_r has a
+                   measure more then, gap: by how much accuracy is higher there
+    blurry, blurry_present   Real Blurry Images (Hendrycks et al., 2021), predictions among all 1000 classes and among those that occur
     imagenet_16    with sixteen_of_val: the images of val whose class is in one of the 16 groups, as Subramanian et al. (2023) show them
     cae, edsr      DeepAugment's images as test sets
     model_vs_human   a folder with a sub-folder for each of Geirhos et al.'s 17 sets; each that is there is evaluated as mvh_<name>
@@ -47,7 +51,7 @@ NONE = "none"
 class Config:
     MAY_CHANGE: ClassVar[tuple[str, ...]] = (  # where the images are, and what is evaluated and how
         *("train", "more", *imagenet_sets.NAMES),
-        *("real", "sixteen_of_val", "class_index", "decision", "zoom", "resize_px", "resident_gib", "threads"),
+        *("real", "sixteen_of_val", "two_hundred_of_val", "class_index", "decision", "zoom", "resize_px", "resident_gib", "threads"),
     )
 
     train: str = ""  # "none": no training set, for --config.epochs=0
@@ -58,13 +62,16 @@ class Config:
     val: str = ""
     real: str = ""  # ReaL's real.json, whose lists of classes give `val` the measure real_accuracy
     sixteen_of_val: bool = False  # also evaluate `val` among the 16 classes, as imagenet_16
+    two_hundred_of_val: bool = False  # also evaluate `val` on ImageNet-R's classes and among those, as imagenet_200
     imagenet_v2: str = ""
     imagenet_v2_threshold: str = ""
     imagenet_v2_top: str = ""
     imagenet_sketch: str = ""
     stylized: str = ""
     imagenet_a: str = ""
+    imagenet_o: str = ""  # needs `val`
     imagenet_r: str = ""
+    blurry: str = ""
     edge: str = ""
     silhouette: str = ""
     cue_conflict: str = ""

@@ -93,7 +93,11 @@ WNIDS = tuple(
     13040303 13044778 13052670 13054560 13133613 15075141
 """.split()
 )
-SUBSETS = {"imagenet_a": decision_rules.IMAGENET_A, "imagenet_r": decision_rules.IMAGENET_R}
+SUBSETS = {
+    "imagenet_a": decision_rules.IMAGENET_A,
+    "imagenet_o": decision_rules.IMAGENET_O,
+    "imagenet_r": decision_rules.IMAGENET_R,
+}
 CURE = "name a CSV file with the columns folder,class (class: a wnid, or a number from 0 to 999) as --config.data.class_index=FILE"
 
 
@@ -107,7 +111,7 @@ def thousand(location: str, opened: ImageFiles, index: str = "") -> ImageFiles:
 
 
 def two_hundred(location: str, opened: ImageFiles, name: str, index: str = "") -> ImageFiles:
-    """Relabels "imagenet_a" or "imagenet_r", with folders for their 200 classes, or for all 1000 of which only those 200 have images.
+    """Relabels a set of SUBSETS, with folders for its 200 classes, or for all 1000 of which only those 200 have images.
 
     Numeric names are ImageNet's numbers of the subset, or number its 200 classes in order from 0 or 1.
     """
@@ -118,6 +122,12 @@ def two_hundred(location: str, opened: ImageFiles, name: str, index: str = "") -
             raise ValueError(f"{location} has images of class {WNIDS[strange[0]]}, which {name} does not have: is it another set?")
         return opened
     return _relabelled(location, opened, members, name, index)
+
+
+def some(location: str, opened: ImageFiles, index: str = "") -> ImageFiles:
+    """Relabels a set with folders for any of the 1000 classes: wnids, or names that the file `index` lists."""
+    numbers = _numbers(location, opened.classes, np.arange(len(WNIDS)), "ImageNet", index)
+    return opened._replace(labels=numbers[opened.labels].astype(np.int32), classes=WNIDS)
 
 
 def _relabelled(location: str, opened: ImageFiles, members: np.ndarray, what: str, index: str) -> ImageFiles:

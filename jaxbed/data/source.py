@@ -32,6 +32,7 @@ class EvaluationSet(NamedTuple):
     role: str
     decision: str = "argmax"  # a name of `decision_rules.RULES`
     real: np.ndarray | None = None  # [n, most] int32, as of `label_lists.padded`
+    anomaly: np.ndarray | None = None  # [n] bool: images of no class, which are to be told from the others; their labels count for nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,9 @@ class Source:
             if (real := evaluation_set.real) is not None and len(real) != len(evaluation_set.split.label):
                 images = len(evaluation_set.split.label)
                 raise ValueError(f"set {name}: real has {len(real)} lists of classes, but must have one for each of {images} images")
+            if (anomaly := evaluation_set.anomaly) is not None and (len(anomaly) != len(evaluation_set.split.label) or anomaly.all()):
+                images = len(evaluation_set.split.label)
+                raise ValueError(f"set {name}: anomaly must say of each of {images} images whether it is one, and not all may be")
         for name, split in {"train": self.train, **{k: v.split for k, v in self.sets.items()}}.items():
             check(name, split, len(self.class_names))
 

@@ -1,6 +1,8 @@
 """The files that evaluation leaves, as far as their form goes: answers of one epoch to one set, and what describes the sets.
 
 WORKDIR/responses/<set>/<epoch>.npz   response [S, n] whole numbers, -1 where logits were not finite; seeds [S]; alive [S] bool;
+                                      and, [S, n] floats, NaN for -1: confidence, the largest softmax of the logits that count; energy,
+                                      minus the logarithm of their summed exponentials: of sets with anomalies;
                                       checkpoint and asked: what was answered by what; digest of all these
 WORKDIR/responses/sets.json           see `evaluate`
 """
@@ -17,6 +19,7 @@ from jaxbed.system import files
 
 SMALL_BYTES, AMPLE = 2**24, 64  # of an array in any case; times as many answers as there should be
 ANSWERS = ("response", "seeds", "alive")
+SCORES = ("confidence", "energy")  # of the answers; older files have none
 FORMS = {"data": dict, "classes": list, "sets": dict, "training_cells": list}  # of sets.json
 TEXTS = ("role", "decision", "identity", "images", "real")  # of a set there
 
@@ -28,7 +31,7 @@ def read_answers(path: pathlib.Path, images: int, cure: str = "") -> dict[str, n
     """
 
     def most_bytes(name: str, smaller: dict[str, np.ndarray]) -> int:
-        return SMALL_BYTES + (AMPLE * 8 * images * smaller["seeds"].size if name == "response" and "seeds" in smaller else 0)
+        return SMALL_BYTES + (AMPLE * 8 * images * smaller["seeds"].size if name in ("response", *SCORES) and "seeds" in smaller else 0)
 
     stored = files.read_arrays(path, cure, most_bytes)
     with files.guarded(path, cure):
@@ -39,6 +42,9 @@ def read_answers(path: pathlib.Path, images: int, cure: str = "") -> dict[str, n
         if not kinds or response.ndim != 2 or not seeds.shape == alive.shape == response.shape[:1]:
             shapes = ", ".join(f"{name} {stored[name].dtype} {stored[name].shape}" for name in ANSWERS)
             raise files.Fault(f"{shapes}; expected are int [S, n], int [S], bool [S]")
+        for name in (name for name in SCORES if name in stored):
+            if stored[name].dtype.kind != "f" or stored[name].shape != response.shape:
+                raise files.Fault(f"{name} is {stored[name].dtype} {stored[name].shape}; expected is float {response.shape}")
         if "digest" in stored and str(stored["digest"]) != digest(stored):
             raise files.Fault("its answers or seeds are not those that were written")
     return stored
@@ -55,6 +61,8 @@ def digest(content: Mapping[str, Any]) -> str:
     for name in ANSWERS:
         array = np.asarray(content[name])
         hashed.update(f"{name} {array.shape}".encode() + array.astype("<i8").tobytes())
+    for name in (name for name in SCORES if name in content):
+        hashed.update(name.encode() + np.asarray(content[name]).astype("<f4").tobytes())
     return hashed.hexdigest()[:16]
 
 

@@ -2,8 +2,9 @@
 
 The 16 entry-level classes are those of Geirhos et al., in alphabetical order, each a group of ImageNet classes (sorted-wnid
 indices). The default is the mean of the members' *probabilities*, as in that work and in model-vs-human; BiasBed takes the mean
-of *logits*. ImageNet-A and -R have 200 of the 1000 classes; their rules look at those alone and answer in ImageNet's numbering, as `argmax`
-does among all 1000. On edges and silhouettes the rule alone moves accuracy by up to 14 points: it is part of a metric's name.
+of *logits*. ImageNet-A, -O and -R have 200 of the 1000 classes each; their rules look at those alone and answer in ImageNet's
+numbering, as `argmax` does among all 1000. Other sets with a part of the classes name them: "among:1,3-5". On edges and silhouettes
+the rule alone moves accuracy by up to 14 points: it is part of a metric's name.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,7 @@ SIXTEEN = {
     }.items()
 }
 
-# Their 200 classes, as ImageNet's; folders of both sets are in the same order
+# Their 200 classes, as ImageNet's; folders of these sets are in the same order
 IMAGENET_A = _ranges(
     "6,11,13,15,17,22,23,27,30,37,39,42,47,50,57,70,71,76,79,89,90,94,96,97,99,105,107,108,110,"
     "113,124,125,130,132,143,144,150,151,207,234,235,254,277,283,287,291,295,298,301,306-311,313-315,"
@@ -52,6 +53,16 @@ IMAGENET_A = _ranges(
     "687,701,704,719,736,746,749,752,758,763,765,768,773,774,776,779,780,786,792,797,802-804,813,815,"
     "820,823,831,833,835,839,845,847,850,859,862,870,879,880,888,890,897,900,907,913,924,932-934,937,"
     "943,945,947,951,954,956,957,959,971,972,980,981,984,986-988"
+)
+IMAGENET_O = _ranges(
+    "1,51,70,79,89,90,107,109,117,149,327,328,341,363,392,397,398,401,411,416,418-420,424,434,439,447,"
+    "451,455,459,462,464,465,470,475,489,491,494,496,498,507,512,517,522,525,530,533,537,539,540,545,"
+    "549-552,554,556,558,559,562,563,567,574,580,583,588,589,593,599,604,606,607,611,613,621,624,626,629,"
+    "633,635,640-646,648,666,669,674,677-680,684,686-688,691,694,699,703,710,712,714,716,720,722,723,729,"
+    "731,736,738,740,741,743,747,749,753,758,761,767,769,771-773,778,783,784,789,791,793-795,797,800,802,"
+    "804,807,811,813,815,827,828,830,833,842-845,852-855,857-859,870,877,879,886,891,897,898,900,902,906,"
+    "910,911,918,920,929,931,932,934,935,937-939,941,943,945,948-951,953-955,957,960,962,963,965,971,980,"
+    "987,988,996"
 )
 IMAGENET_R = _ranges(
     "1,2,4,6,8,9,11,13,22,23,26,29,31,39,47,63,71,76,79,84,90,94,96,97,99,100,105,107,113,122,"
@@ -63,6 +74,9 @@ IMAGENET_R = _ranges(
     "776,779,780,787,805,812,815,820,824,833,847,852,866,875,883,889,895,907,928,931-934,936,937,943,"
     "945,947-949,951,953,954,957,963,965,967,980,981,983,988"
 )
+
+
+AMONG = "among:"
 
 
 def argmax(logits: jax.Array) -> jax.Array:
@@ -80,32 +94,37 @@ def _sixteen(score: Callable[[jax.Array], jax.Array], reduce: Callable) -> Calla
     return decide
 
 
-def _members(classes: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    def decide(logits: jax.Array) -> jax.Array:  # [B, 1000] -> [B] int32, one of `classes`
-        if logits.shape[-1] != 1000:
-            raise ValueError(f"a decision among {len(classes)} ImageNet classes needs all 1000 logits; the network has {logits.shape[-1]}")
-        return jnp.asarray(classes, jnp.int32)[argmax(logits[..., classes])]
-
-    return decide
-
-
 class Rule(NamedTuple):
     """A decision rule. Written for one batch of one seed; it is compiled with the network."""
 
     decide: Callable[[jax.Array], jax.Array]  # logits [B, classes] -> [B] int32
     classes: tuple[str, ...] = ()  # names of what it answers; empty: the network's own
+    # logits [B, classes] -> the logits [B, K] of which it answers with the largest: confidence is their largest softmax; None: it has none
+    among: Callable[[jax.Array], jax.Array] | None = None
+
+
+def members(classes: np.ndarray) -> Rule:
+    """The rule that looks at some of ImageNet's classes alone."""
+
+    def among(logits: jax.Array) -> jax.Array:  # [B, 1000] -> [B, K]
+        if logits.shape[-1] != 1000:
+            raise ValueError(f"a decision among {len(classes)} ImageNet classes needs all 1000 logits; the network has {logits.shape[-1]}")
+        return logits[..., classes]
+
+    return Rule(lambda logits: jnp.asarray(classes, jnp.int32)[argmax(among(logits))], among=among)
 
 
 NAMES = tuple(SIXTEEN)
 # A module that adds a row, and is imported by a configuration file, adds a rule; `jaxbed eval` takes it with --allow-module.
 RULES = {
-    "argmax": Rule(argmax),
+    "argmax": Rule(argmax, among=lambda logits: logits),
     "sixteen_mean_prob": Rule(_sixteen(jax.nn.softmax, jnp.mean), NAMES),
     "sixteen_mean_logit": Rule(_sixteen(lambda logits: logits, jnp.mean), NAMES),
     "sixteen_max_prob": Rule(_sixteen(jax.nn.softmax, jnp.max), NAMES),
     "sixteen_sum_prob": Rule(_sixteen(jax.nn.softmax, jnp.sum), NAMES),
-    "imagenet_a": Rule(_members(IMAGENET_A)),
-    "imagenet_r": Rule(_members(IMAGENET_R)),
+    "imagenet_a": members(IMAGENET_A),
+    "imagenet_o": members(IMAGENET_O),
+    "imagenet_r": members(IMAGENET_R),
 }
 
 
@@ -115,8 +134,17 @@ def classes(rule: str) -> dict[str, list[str]]:
     return {"classes": list(names)} if names else {}
 
 
+def among(classes: np.ndarray) -> str:
+    """The name of the rule that looks at these of ImageNet's classes alone: "among:1,3-5"."""
+    numbers = np.unique(classes)
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    return AMONG + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
 def named(rule: str) -> Rule:
     """The rule of a name. Raises ValueError for an unknown one."""
+    if rule.startswith(AMONG):
+        return members(_ranges(rule.removeprefix(AMONG)))
     if rule not in RULES:
         cure = "one of your own is there once its module is imported: in the configuration file, and by jaxbed eval --allow-module NAME"
         raise ValueError(f"decision rule {rule!r} is not one of {', '.join(RULES)}; {cure}")

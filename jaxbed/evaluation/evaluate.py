@@ -1,7 +1,9 @@
 """Evaluation: what every seed answers to every image of every set, after every epoch. Stores answers, not scores.
 
-WORKDIR/responses/<set>/images.csv   name, label, bias of each image; real, where it has a list of classes that count as correct: 970|795
+WORKDIR/responses/<set>/images.csv   name, label, bias of each image; real, where it has a list of classes that count as correct: 970|795;
+                                     anomaly, 1 or 0, where a set has images of no class
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
+                                     confidence [S, n] float32 where the decision rule has one, energy [S, n] of a set with anomalies,
                                      checkpoint: identity of the checkpoint that answered, asked: identity of what it was asked,
                                      digest of all these
 WORKDIR/responses/sets.json          role, decision, identity, digest of images.csv, of its lists and, where they are not the network's,
@@ -190,11 +192,13 @@ def keep(folder: pathlib.Path, sets: dict[str, EvaluationSet], asked: dict[str, 
 
 def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet], asked: dict[str, str]) -> None:
     """Writes what the answers mean, where that is not there already."""
-    for name, (split, _, _, real) in sets.items():
+    for name, (split, _, _, real, anomaly) in sets.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         frame = pd.DataFrame({"name": split.name, "label": split.label, "cue": split.bias})
         if real is not None:
             frame["real"] = label_lists.cells(real)
+        if anomaly is not None:
+            frame["anomaly"] = anomaly.astype(int)
         files.write(folder / name / "images.csv", tables.csv_text(frame))
     content: dict[str, Any] = {
         "data": {"name": source.name, "cue": source.bias_name, **source.facts},
@@ -205,7 +209,7 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
                 "images": metrics.digest(split.name, split.label, split.bias),
                 **({} if real is None else {"real": label_lists.digest(real)}),
             }
-            for name, (split, role, rule, real) in sets.items()
+            for name, (split, role, rule, real, _) in sets.items()
         },
     }
     if (source.train.bias >= 0).any():
@@ -255,9 +259,10 @@ def answer(group: list[Loaded], evaluations: list[Evaluation], log: Log, threads
             passed = _pass(each, weights_of_epochs, interrupt)
             whole = whole and bool(passed)
             for loaded, weights, answered_images in zip(group, weights_of_epochs, passed, strict=whole):
-                flat, alive = answered_images.reshape(seeds.size, -1)[:, : sum(each.sizes)], parallel.gather(weights["alive"])
-                for name, response in zip(each.names, np.split(flat, np.cumsum(each.sizes)[:-1], axis=1), strict=True):
-                    content = {"response": response.astype(np.int16), "seeds": seeds.numbers, "alive": alive}
+                alive, starts = parallel.gather(weights["alive"]), np.cumsum(each.sizes) - each.sizes
+                for name, start, size in zip(each.names, starts, each.sizes, strict=True):
+                    of_set = {kind: array[:, start : start + size] for kind, array in answered_images.items()}
+                    content = {**of_set, "response": of_set["response"].astype(np.int16), "seeds": seeds.numbers, "alive": alive}
                     content |= {"checkpoint": loaded.identity, "asked": evaluation.asked[name]}
                     if processes.is_first():
                         written.append(threads.submit(answers.write, evaluation.folder / name / f"{loaded.epoch}.npz", content))
@@ -271,12 +276,13 @@ def answer(group: list[Loaded], evaluations: list[Evaluation], log: Log, threads
         log.write("evaluation", epoch=loaded.epoch, images=images, seconds=(time.monotonic() - started) / len(group))
 
 
-def _pass(pool: pools.Pool, weights_of_epochs: list[PyTree], interrupt: Interrupt) -> list[np.ndarray]:
-    """Answers [S, steps, B] of each of several epochs' weights, in one pass over the images; [] where it is interrupted."""
+def _pass(pool: pools.Pool, weights_of_epochs: list[PyTree], interrupt: Interrupt) -> list[dict[str, np.ndarray]]:
+    """Answers, and scores [S, images] like them, of each of several epochs' weights, in one pass; [] where it is interrupted."""
     blocks = []
     for block in pool.blocks():
         if interrupt.signal:
             return []
         blocks.append([pool.answers(weights["params"], weights["stats"], block) for weights in weights_of_epochs])
         jax.block_until_ready(blocks[-2:-1])  # the device answers one block while the next is read, and holds no more
-    return [np.concatenate(parallel.gather(answers), axis=1) for answers in zip(*blocks, strict=True)]
+    joined = (jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *parallel.gather(given)) for given in zip(*blocks, strict=True))
+    return [{kind: array.reshape(len(array), -1) for kind, array in given.items()} for given in joined]

@@ -22,18 +22,24 @@ group_mean      mean of the cells' accuracies
 adjusted        mean of the cells' accuracies, each weighted by its share of the training images (Sagawa et al., 2020, "average accuracy" of
                 Waterbirds); absent where a cell that was trained on has no image in the set
 
+accuracy_<name> accuracy on the images of a group, such as a rendition of ImageNet-R
+
+Sets with anomalies (ImageNet-O) have ANOMALIES instead: how well confidence, or energy, tells those from images of a class. CALIBRATION is
+only computed where one of its measures is asked for by name. For both see `calibration`.
+
 A measure whose images do not exist in a set is absent, never 0.
 """
 
 import dataclasses
+import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxbed.evaluation import label_lists
+from jaxbed.evaluation import calibration, label_lists
 
 
 class Counts(NamedTuple):
@@ -55,6 +61,10 @@ class Answers:
     training_cells: Sequence[Sequence[int]] = ()  # (label, bias, images) of each cell of the training set
     real: np.ndarray | None = None  # [n, most]: all classes that count as correct, -1 for none: see `label_lists`
     kept: np.ndarray | None = None  # [n] bool: which images count, in a set that says so
+    anomaly: np.ndarray | None = None  # [n] bool: images of no class
+    groups: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # {name: [n] bool} of images whose accuracy is given too
+    confidence: np.ndarray | None = None  # [S, n]: largest probability, NaN for none
+    energy: np.ndarray | None = None  # [S, n], of a set with anomalies
 
     @cached_property
     def correct(self) -> np.ndarray:  # [S, n] bool
@@ -203,6 +213,23 @@ def adjusted(answers: Answers) -> Counts | None:
     return plain((hits / sizes) @ (weight / weight.sum())) if weight.any() and not trained else None
 
 
+def _of_confidence(function: Callable[..., np.ndarray]) -> Measure:
+    """A measure of how far confidence can be believed; NaN for a seed that did not answer every image."""
+
+    def measured(answers: Answers) -> Counts | None:
+        return None if answers.confidence is None else plain(function(answers.confidence, answers.correct))
+
+    return measured
+
+
+def _of_anomalies(function: Callable[[np.ndarray, np.ndarray], np.ndarray], score: str, answers: Answers) -> Counts | None:
+    """A measure of how well a score tells images of no class from the others."""
+    given = answers.energy if score == "energy" else answers.confidence
+    if given is None or answers.anomaly is None:
+        return None
+    return plain(function(given if score == "energy" else -given, answers.anomaly))
+
+
 MEASURES: dict[str, Measure] = {
     "accuracy": accuracy,
     "real_accuracy": real_accuracy,
@@ -220,14 +247,29 @@ MEASURES: dict[str, Measure] = {
     "group_mean": group_mean,
     "adjusted": adjusted,
 }
+CALIBRATION: dict[str, Measure] = {  # computed where they are asked for by name
+    "rms_calibration_error": _of_confidence(calibration.rms_error),
+    "rms_calibration_error_as_released": _of_confidence(functools.partial(calibration.rms_error, drop_last_bin=True)),
+    "mad_calibration_error": _of_confidence(calibration.mad_error),
+    "mad_calibration_error_as_released": _of_confidence(functools.partial(calibration.mad_error, drop_last_bin=True)),
+    "aurra": _of_confidence(calibration.aurra),
+    "soft_f1": _of_confidence(calibration.soft_f1),
+}
+ANOMALIES: dict[str, Measure] = {  # of sets with images of no class, which have no others
+    f"{name}_{score}": functools.partial(_of_anomalies, function, score)
+    for name, function in (("aupr", calibration.aupr), ("auroc", calibration.auroc), ("fpr95", calibration.fpr95))
+    for score in ("softmax", "energy")
+}
 WITHOUT_BIAS = ("accuracy", "real_accuracy", "kept_accuracy")  # of jaxbed's own, what is asked of a set whose images have no bias
 
 
 def measure(answers: Answers) -> dict[str, Counts]:
     """All measures that exist for a set, by name."""
-    biased = (answers.bias >= 0).any()
-    applicable = {name: function for name, function in MEASURES.items() if biased or name in WITHOUT_BIAS or ":" in name}
-    values = {name: function(answers) for name, function in applicable.items()}
+    biased, added = (answers.bias >= 0).any(), {name for name in MEASURES if ":" in name or name in CALIBRATION}
+    applicable = {name: function for name, function in MEASURES.items() if biased or name in WITHOUT_BIAS or name in added}
+    values = {name: function(answers) for name, function in (ANOMALIES if answers.anomaly is not None else applicable).items()}
+    if answers.anomaly is None:
+        values |= {f"accuracy_{name}": ratio(answers.correct[:, images].sum(1), images.sum()) for name, images in answers.groups.items()}
     size = (len(answers.response),)
     for name, value in values.items():
         if value is not None and [np.shape(array) for array in value] != [size] * 3:
@@ -236,8 +278,19 @@ def measure(answers: Answers) -> dict[str, Counts]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def is_extra(name: str) -> bool:
+    """Whether `add` is needed before a measure of that name is computed."""
+    return ":" in name or name in CALIBRATION
+
+
 def add(name: str) -> None:
-    """Adds the measure `package.module:function` to the table, under that name. The module is imported. Raises ValueError without one."""
+    """Adds the measure `package.module:function`, or one of CALIBRATION, to the table, under that name.
+
+    The module is imported. Raises ValueError without one.
+    """
+    if name in CALIBRATION:
+        MEASURES[name] = CALIBRATION[name]
+        return
     module, _, function = name.partition(":")
     try:
         measured = getattr(importlib.import_module(module), function, None)

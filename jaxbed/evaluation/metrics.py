@@ -11,11 +11,13 @@ import pandas as pd
 
 from jaxbed.data import model_vs_human
 from jaxbed.evaluation import label_lists, measures
-from jaxbed.evaluation.answers import ANSWERS, read_answers, read_sets
+from jaxbed.evaluation.answers import ANSWERS, SCORES, read_answers, read_sets
 from jaxbed.stats import names
 from jaxbed.stats.reading import delimited, numbers
 from jaxbed.system import files
 
+TEXTS = ("name", "real")  # columns of images.csv that are not numbers
+RENDITIONS = ("imagenet_r", "imagenet_r_unmasked")  # sets whose images are named <class>/<rendition>_<number>
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
 
 
@@ -31,15 +33,16 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
         images = _images(workdir, dataset, facts)
-        kept = model_vs_human.kept(dataset, images.name)
+        kept, groups = model_vs_human.kept(dataset, images.name), renditions(dataset, images.name)
         paths = answers(folder)
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
         for path in paths:
-            response, seeds, alive = _answers(workdir, path, len(images.label), facts)
+            response, seeds, alive, scores_of_answers = _answers(workdir, path, len(images.label), facts)
             status = np.where(alive, "ok", "diverged")
             cells = about.get("training_cells", ())
-            given = measures.Answers(response, images.label, images.bias, about["data"]["cue"], cells, images.real, kept)
+            known = (about["data"]["cue"], cells, images.real, kept, images.anomaly, groups)
+            given = measures.Answers(response, images.label, images.bias, *known, **scores_of_answers)
             for metric, (value, n_correct, n_total) in measures.measure(given).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
@@ -50,7 +53,26 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
                     rows[column].append(array)
     columns = {column: np.concatenate(arrays) for column, arrays in rows.items()}
     frame = pd.DataFrame({"algorithm": algorithm, **columns})[COLUMNS]
-    return frame[frame["value"].notna()].reset_index(drop=True)  # shape bias, where no answer names shape or texture
+    frame = frame[frame["value"].notna()]  # shape bias, where no answer names shape or texture
+    return pd.concat([frame, _gap(frame)], ignore_index=True)
+
+
+def _gap(frame: pd.DataFrame) -> pd.DataFrame:
+    """The metric gap of imagenet_r: how much higher accuracy is on ImageNet's own images of its classes (Hendrycks et al., 2021)."""
+    plain, shifted = (frame[(frame["dataset"] == name) & (frame["metric"] == "accuracy")] for name in ("imagenet_200", "imagenet_r"))
+    of_pair = plain.set_index(["run", "epoch"])["value"]
+    of_pair = of_pair.reindex(pd.MultiIndex.from_frame(shifted[["run", "epoch"]])).to_numpy()
+    gap = shifted.assign(metric="gap", value=of_pair - shifted["value"].to_numpy(), n_correct=np.nan, n_total=np.nan)
+    return gap[gap["value"].notna()]
+
+
+def renditions(dataset: str, image_names: Iterable[str]) -> dict[str, np.ndarray]:
+    """{rendition: its images [n] bool} of ImageNet-R, by the names of its files: art, cartoon, sketch, ...; {} where names do not tell."""
+    if dataset not in RENDITIONS:
+        return {}
+    matches = [re.fullmatch(r"(?:.*/)?(\w+?)_\d+", str(name).rpartition(".")[0]) for name in image_names]
+    kinds = np.array([match[1] for match in matches if match])
+    return {str(kind): kinds == kind for kind in np.unique(kinds)} if len(kinds) == len(matches) else {}
 
 
 def validation(workdir: pathlib.Path | str) -> str:
@@ -123,7 +145,7 @@ def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
             f"{path} is missing: of {dataset} there are answers of epochs {there or '(none)'}; run: jaxbed eval {workdir}"
         )
     images = _images(workdir, dataset, facts)
-    response, seeds, alive = _answers(workdir, path, len(images.label), facts)
+    response, seeds, alive, _ = _answers(workdir, path, len(images.label), facts)
     return Trials(images.name, images.label, images.bias, response, seeds, alive, facts.get("classes", about.get("classes", [])))
 
 
@@ -154,6 +176,7 @@ class _Images(NamedTuple):
     label: np.ndarray  # [n]
     bias: np.ndarray  # [n]
     real: np.ndarray | None = None  # [n, most]: see `label_lists`
+    anomaly: np.ndarray | None = None  # [n] bool
 
 
 def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
@@ -179,17 +202,18 @@ def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
 def _as_written(path: pathlib.Path) -> _Images | None:
     """The content of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
     with path.open("rb") as file:
-        if file.readline() not in (b"name,label,cue\n", b"name,label,cue,real\n"):
+        if file.readline() not in (b"name,label,cue\n", b"name,label,cue,real\n", b"name,label,cue,anomaly\n"):
             return None
     try:
         images = pd.read_csv(path, dtype={"name": str, "real": str}, keep_default_na=False)
         real = label_lists.from_cells(images["real"]) if "real" in images else None
     except ValueError:
         return None
-    whole = isinstance(images.index, pd.RangeIndex) and all(images[column].dtype == np.int64 for column in ("label", "cue"))
+    whole = isinstance(images.index, pd.RangeIndex) and all(images[column].dtype == np.int64 for column in images if column not in TEXTS)
     if not whole or (images["label"] < 0).any() or (images["cue"] < -1).any():
         return None
-    return _Images(images["name"].map(names.from_cell).to_numpy(str), images["label"].to_numpy(), images["cue"].to_numpy(), real)
+    anomaly = images["anomaly"].to_numpy() == 1 if "anomaly" in images else None
+    return _Images(images["name"].map(names.from_cell).to_numpy(str), images["label"].to_numpy(), images["cue"].to_numpy(), real, anomaly)
 
 
 def _as_saved_again(path: pathlib.Path) -> _Images:
@@ -204,7 +228,9 @@ def _as_saved_again(path: pathlib.Path) -> _Images:
         real = None if column is None else label_lists.from_cells(images[column])
     except ValueError as error:
         raise ValueError(f"{path}: real {error}") from error
-    return _Images(images[chosen["name"]].to_numpy(str), label, bias, real)
+    anomaly = names.find("anomaly", images.columns)
+    flags = None if anomaly is None else _classes(images[anomaly], "anomaly", 0, str(path)) == 1
+    return _Images(images[chosen["name"]].to_numpy(str), label, bias, real, flags)
 
 
 def digest(names: Iterable[str], label: np.ndarray, bias: np.ndarray) -> str:
@@ -222,8 +248,8 @@ def _classes(given: pd.Series, name: str, least: int, source: str) -> np.ndarray
     return values.to_numpy(np.int64)
 
 
-def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(responses [S, n], seeds [S], alive [S]) of a file; facts are those of its set."""
+def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict]:
+    """(responses [S, n], seeds [S], alive [S], {of SCORES: [S, n]}) of a file; facts are those of its set."""
     stored = read_answers(path, images, f"delete it, then: jaxbed eval {workdir}")
     response, seeds, alive = (stored[name] for name in ANSWERS)
     asked = str(stored["asked"]) if "asked" in stored else facts.get("identity")
@@ -232,4 +258,4 @@ def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict
     if response.shape[1] != images:
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")
-    return response, seeds, alive
+    return response, seeds, alive, {name: stored[name] for name in SCORES if name in stored}

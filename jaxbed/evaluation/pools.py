@@ -24,20 +24,21 @@ class Pool(NamedTuple):
     names: list[str]
     sizes: list[int]
     blocks: Callable[[], Iterable[jax.Array]]  # each [steps, B, H, W, C] uint8; the last batch is filled up, which is never counted
-    answers: Callable  # (params, stats, block) -> [S, steps, B] int32
+    answers: Callable  # (params, stats, block) -> {"response": [S, steps, B] int32, and what else there is of answers.SCORES, float32}
     streamed: bool
 
 
 def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
     """Everything that answers the sets; predict is a method's."""
     groups: dict[tuple, list[str]] = {}
-    for name, (split, _, decision, *_) in sets.items():
-        groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images)), []).append(name)
+    for name, (split, _, decision, _, anomaly) in sets.items():
+        groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images), anomaly is not None), []).append(name)
     pools = []
-    for (_, decision, streamed), names in groups.items():
+    for (_, decision, streamed, anomalies), names in groups.items():
         sizes = [len(sets[name].split.label) for name in names]
         read = blocks(seeds, [strict(sets[name].split.image) for name in names], batch_size)
-        pools.append(Pool(names, sizes, read, seeds.over(_answers(predict, source, decision), shared=(2,)), streamed))
+        answers = _answers(predict, source, decision_rules.named(decision), anomalies)
+        pools.append(Pool(names, sizes, read, seeds.over(answers, shared=(2,)), streamed))
     return pools
 
 
@@ -67,13 +68,20 @@ def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[
     yield from stream.ahead((seeds.place_part(part, shape, start, None, "data") for part in parts), 1)
 
 
-def _answers(predict: Callable, source: Source, rule: str) -> Callable:
-    decide = decision_rules.named(rule).decide
+def _answers(predict: Callable, source: Source, rule: decision_rules.Rule, anomalies: bool) -> Callable:
+    def answers(params: PyTree, stats: PyTree, images: jax.Array) -> dict[str, jax.Array]:
+        """Of one seed: images [steps, B, H, W, C] -> [steps, B] each."""
 
-    def answers(params: PyTree, stats: PyTree, images: jax.Array) -> jax.Array:  # one seed: [steps, B, H, W, C] -> [steps, B] int32
-        def one(batch: jax.Array) -> jax.Array:
+        def one(batch: jax.Array) -> dict[str, jax.Array]:
             logits = predict(params, stats, source.scale(batch))
-            return jnp.where(jnp.isfinite(logits).all(-1), decide(logits), -1)
+            finite = jnp.isfinite(logits).all(-1)
+            given = {"response": jnp.where(finite, rule.decide(logits), -1)}
+            if rule.among:
+                among = jnp.where(finite[:, None], rule.among(logits).astype(jnp.float32), jnp.nan)
+                given["confidence"] = jax.nn.softmax(among).max(-1)
+                if anomalies:
+                    given["energy"] = -jax.nn.logsumexp(among, -1)
+            return given
 
         return jax.lax.map(one, images)
 

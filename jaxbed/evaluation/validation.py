@@ -34,7 +34,7 @@ class Validation:
             if len(self._points) > 1:
                 params, stats = self._seeds.place(jax.tree.map(lambda x, i=i: x[i * size : (i + 1) * size], (params, stats)), "seed")
             of_point = self._pools.get(id(point.source), [])
-            given.append([[pool.answers(params, stats, block) for block in pool.blocks()] for pool in of_point])
+            given.append([[pool.answers(params, stats, block)["response"] for block in pool.blocks()] for pool in of_point])
         return given
 
     def accuracies(self, answers: list[list[list[jax.Array]]]) -> dict[str, np.ndarray]:

@@ -30,9 +30,9 @@ def run(argv: Sequence[str]) -> int:
     options.check(asked)
     if paths.out is not None:
         destination.check(paths.out, [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))], files.NAMES)
-    if ":" in asked.metric:
-        from jaxbed.evaluation import measures  # imported here: a CSV file of scores needs nothing of the training side
+    from jaxbed.evaluation import measures  # NumPy alone
 
+    if measures.is_extra(asked.metric):
         measures.add(asked.metric)
     with progress.shown():
         given = inputs.read(paths)

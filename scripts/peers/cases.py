@@ -208,7 +208,8 @@ def passes(case: Case) -> tuple[list[tuple], Callable[[], float]]:
         jax.block_until_ready(answers["alone"])
 
     def share() -> float:
-        return float((np.concatenate(answers["alone"]) == np.concatenate(answers["together"])).mean())
+        one, other = (np.concatenate([given["response"] for given in answers[name]]) for name in ("alone", "together"))
+        return float((one == other).mean())
 
     images = case.rows * seeds
     arms = [(f"{seeds} passes", run_alone, images, 1, list), ("one pass", run_together, images, 1, list)]
