@@ -1,0 +1,149 @@
+"""Divides a table of images into a training set and test sets that differ from it in one attribute at a time.
+
+    python data_prep/metadata_splits.py TABLE.csv OUT.csv --train "country=US|MX|CA,year=2019,camera=new" --vary country,year
+
+TABLE.csv has the columns file and label, and one for each attribute. Training images have the named value of every attribute of --train, or
+one of several (`|`). Some of them are held out as `test`. For each attribute of --vary and each value that it has elsewhere, the set
+`ATTRIBUTE_VALUE` takes the images that have this value and are like training images in all other attributes. So no image is in two sets;
+images that differ in several attributes are in none. OUT.csv is for training:
+
+    python -m jaxbed.main --config=erm:folder --config.data.train=IMAGES --config.data.table=OUT.csv
+
+This is the form of StreetView StoreFronts (Hendrycks et al., "The Many Faces of Robustness", 2021), whose images are not public: 20
+classes, trained on images of the US, Mexico and Canada, taken in 2019 with a new camera; tested on other years, an old camera, and France.
+"""
+
+import argparse
+import csv
+import io
+import pathlib
+import random
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from jaxbed.data import folder_table, tables
+from jaxbed.stats import names
+from jaxbed.system import ending, files
+
+Rows = list[dict[str, str]]
+
+
+def conditions(text: str) -> dict[str, tuple[str, ...]]:
+    """{"country": ("US", "MX"), "year": ("2019",)} of "country=US|MX,year=2019". Raises ValueError for other forms."""
+    found = {}
+    for part in text.split(","):
+        attribute, equals, values = (word.strip() for word in part.partition("="))
+        wanted = tuple(value.strip() for value in values.split("|"))
+        if not (attribute and equals and all(wanted)) or attribute in found:
+            raise ValueError(f"--train {text!r}: {part.strip()!r} must be ATTRIBUTE=VALUE or ATTRIBUTE=VALUE|VALUE, each attribute once")
+        found[attribute] = wanted
+    return found
+
+
+def read(path: pathlib.Path, attributes: Collection[str]) -> Rows:
+    """The rows of the table, without their former split. Raises ValueError for columns or values that are missing, and for a file twice."""
+    rows, lines = [], {}
+    for line, row in tables.rows(path, ("file", "label", *attributes), cure="name its attributes in --train and --vary"):
+        if empty := [name for name in ("file", "label", *attributes) if not row[name].strip()]:
+            raise ValueError(f"{path}, line {line}: {empty[0]} is empty: complete or delete the row")
+        if (file := row["file"].strip()) in lines:
+            raise ValueError(f"{path} lists {file} in lines {lines[file]} and {line}: each image must have exactly one row")
+        lines[file] = line
+        rows.append({name: value.strip() for name, value in row.items() if name != "split"})
+    if not rows:
+        raise ValueError(f"{path} has no rows: add a row for each image")
+    return rows
+
+
+def split(
+    rows: Rows, train: Mapping[str, Collection[str]], vary: Sequence[str], test_share: float, group: str, seed: int
+) -> dict[str, Rows]:
+    """{name of the set: its rows}, train and test first.
+
+    Raises ValueError for an attribute that does not vary or is not one of the training images', and for sets that would be empty.
+    """
+    if unknown := [name for name in vary if name not in train]:
+        raise ValueError(f"--vary {unknown[0]}: --train must say which value training images have, {unknown[0]}=VALUE")
+    inside = [row for row in rows if _differing(row, train) == []]
+    if not inside:
+        counts = ", ".join(f"{name}={'|'.join(values)}: {sum(row[name] in values for row in rows)}" for name, values in train.items())
+        raise ValueError(f"no image has all that --train names ({counts} of {len(rows)} images): name values that occur together")
+    units = sorted({row[group] for row in inside}) if group else list(range(len(inside)))
+    random.Random(seed).shuffle(units)
+    held = set(units[: round(test_share * len(units))])
+    if not 0 < len(held) < len(units):
+        raise ValueError(
+            f"--test-share {test_share} of {len(units)} {group or 'images'} leaves the training or the test set empty: choose another share"
+        )
+    is_held = [(row[group] if group else number) in held for number, row in enumerate(inside)]
+    sets: dict[str, Rows] = {
+        name: [row for row, out in zip(inside, is_held, strict=True) if out == (name == "test")] for name in ("train", "test")
+    }
+    trained = {row[group] for row in sets["train"]} if group else set()
+    for attribute in vary:
+        apart = [row for row in rows if _differing(row, train) == [attribute] and (not group or row[group] not in trained)]
+        if not apart:
+            raise ValueError(f"--vary {attribute}: no image differs from the training images in it alone: leave it out")
+        for value in sorted({row[attribute] for row in apart}):
+            name = set_name(attribute, value)
+            if name in sets:
+                raise ValueError(f"two sets would be called {name}: rename the value {value!r} of {attribute}")
+            sets[name] = [row for row in apart if row[attribute] == value]
+    classes = {row["label"] for row in sets["train"]}
+    for name, of_set in sets.items():
+        if strange := sorted({row["label"] for row in of_set} - classes):
+            raise ValueError(f"set {name} has images of {names.listed(strange)}, of which there are no training images: remove them")
+    return sets
+
+
+def _differing(row: Mapping[str, str], train: Mapping[str, Collection[str]]) -> list[str]:
+    """The attributes in which an image differs from training images."""
+    return [name for name, values in train.items() if row[name] not in values]
+
+
+def set_name(attribute: str, value: str) -> str:
+    name = re.sub(r"[^\w.-]", "_", f"{attribute}_{value}")
+    if fault := folder_table.split_fault(name):
+        raise ValueError(f"set {name}, of {attribute} = {value!r}, {fault}: rename the column")
+    return name
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--train", required=True, help="values of training images: ATTRIBUTE=VALUE|VALUE,ATTRIBUTE=VALUE")
+    parser.add_argument("--vary", required=True, help="attributes of which one at a time differs in each test set, separated by commas")
+    parser.add_argument("--test-share", type=float, default=0.05, help="of the training images, held out as the set test")
+    parser.add_argument(
+        "--group", default="", help="column whose values must not be in the training set and another one: the same shop, say"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the images that are held out")
+    asked = parser.parse_args(argv)
+    try:
+        train, vary = conditions(asked.train), [name.strip() for name in asked.vary.split(",")]
+        rows = read(asked.table, {*train, *vary, *filter(None, [asked.group])})
+        if asked.out.exists() and asked.out.samefile(asked.table):
+            raise ValueError(f"{asked.out} is the table itself: name another file")
+        sets = split(rows, train, vary, asked.test_share, asked.group, asked.seed)
+        text = io.StringIO()
+        writer = csv.DictWriter(
+            text, ["file", "label", "split", *(name for name in rows[0] if name not in ("file", "label"))], lineterminator="\n"
+        )
+        writer.writeheader()
+        for name, of_set in sets.items():
+            writer.writerows({**row, "split": name} for row in of_set)
+            print(f"{name:24s} {len(of_set):8,} images of {len({row['label'] for row in of_set})} classes")
+        files.write(asked.out, text.getvalue())
+    except (ValueError, OSError) as error:
+        ending.tell("metadata_splits", error)
+        return 2
+    print(f"in no set {len(rows) - sum(map(len, sets.values())):,} of {len(rows):,} images; written: {asked.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

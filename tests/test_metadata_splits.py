@@ -1,0 +1,102 @@
+"""Sets that differ from the training images in one attribute, from the command to the table that training reads."""
+
+import collections
+import itertools
+
+import pytest
+from PIL import Image
+
+from data_prep import metadata_splits
+from jaxbed.data import folder
+
+OOD = ("country_FR", "year_2018", "camera_old")
+TRAIN, VARY = "country=US|MX,year=2019,camera=new", "country,year,camera"
+
+
+def rows():
+    """Three images of each label, country, year and camera."""
+    product = itertools.product(("shop", "bank"), ("US", "MX", "FR"), ("2018", "2019"), ("new", "old"), range(3))
+    return [(f"{n}.png", *row[:4], f"site{n // 2}") for n, row in enumerate(product)]
+
+
+def write(path, content):
+    path.write_text("\n".join([",".join(("file", "label", "country", "year", "camera", "site")), *map(",".join, content)]) + "\n")
+    return path
+
+
+def run(tmp_path, *words, content=None, train=TRAIN, vary=VARY):
+    table = write(tmp_path / "table.csv", rows() if content is None else content)
+    return metadata_splits.main([str(table), str(tmp_path / "out.csv"), "--train", train, "--vary", vary, *words])
+
+
+def read(tmp_path):
+    header, *lines = ((tmp_path / "out.csv").read_text()).splitlines()
+    return [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+
+
+def test_each_set_differs_in_one_attribute_and_training_reads_the_table(tmp_path, capsys):
+    assert run(tmp_path, "--test-share", "0.25") == 0
+    written = read(tmp_path)
+    sizes = collections.Counter(row["split"] for row in written)
+    assert sizes == {"train": 9, "test": 3, "country_FR": 6, "year_2018": 12, "camera_old": 12}
+    assert len({row["file"] for row in written}) == len(written) == 42 and "in no set 30 of 72 images" in capsys.readouterr().out
+    for row in written:
+        differs = [row["country"] == "FR", row["year"] != "2019", row["camera"] != "new"]
+        expected = {"country_FR": [1, 0, 0], "year_2018": [0, 1, 0], "camera_old": [0, 0, 1]}.get(row["split"], [0, 0, 0])
+        assert differs == expected
+    for row in written:
+        Image.new("RGB", (8, 8), (int(row["file"].split(".")[0]) * 3, 0, 0)).save(tmp_path / row["file"])
+    source = folder.Config(train=str(tmp_path), table=str(tmp_path / "out.csv"), size_px=8).open()
+    assert set(source.sets) == {"val", "test", "country_FR", "year_2018", "camera_old"}
+    assert {name: each.role for name, each in source.sets.items() if name != "val"} == {"test": "test"} | dict.fromkeys(OOD, "ood")
+
+
+def test_a_group_is_in_training_or_elsewhere(tmp_path):
+    assert run(tmp_path, "--test-share", "0.3", "--group", "site") == 0
+    sites = collections.defaultdict(set)
+    for row in read(tmp_path):
+        sites[row["split"]].add(row["site"])
+    assert all(not sites["train"] & of_set for name, of_set in sites.items() if name != "train") and sites["test"]
+
+
+def test_the_draw_depends_on_the_seed_alone(tmp_path):
+    texts = []
+    for seed in ("1", "1", "2"):
+        assert run(tmp_path, "--test-share", "0.5", "--seed", seed) == 0
+        texts.append((tmp_path / "out.csv").read_text())
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"train": "country"}, "'country' must be ATTRIBUTE=VALUE"),
+        ({"train": "country=US,country=MX"}, "each attribute once"),
+        (
+            {"train": "country=BR,year=2019", "vary": "year"},
+            "no image has all that --train names (country=BR: 0, year=2019: 36 of 72 images)",
+        ),
+        ({"train": "year=2019", "vary": "country"}, "--train must say which value training images have, country=VALUE"),
+        ({"train": "country=US|MX|FR", "vary": "country"}, "no image differs from the training images in it alone: leave it out"),
+        ({"train": "colour=red", "vary": "colour"}, "has no column colour"),
+        (
+            {"content": [("a.png", "shop", "US", "2019", "new", ""), ("a.png", "shop", "FR", "2019", "new", "")]},
+            "lists a.png in lines 2 and 3",
+        ),
+        ({"content": [("a.png", "shop", "", "2019", "new", "")]}, "line 2: country is empty"),
+        ({"content": []}, "has no rows"),
+        (
+            {"content": [*rows(), ("z.png", "zoo", "FR", "2019", "new", "x")]},
+            "set country_FR has images of zoo, of which there are no training",
+        ),
+    ],
+)
+def test_bad_input_is_named_with_the_cure(tmp_path, capsys, words, message):
+    assert run(tmp_path, "--test-share", "0.25", **words) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("share", ["0", "1", "0.01"])
+def test_no_set_is_empty(tmp_path, capsys, share):
+    assert run(tmp_path, "--test-share", share) == 2
+    assert "leaves the training or the test set empty" in capsys.readouterr().err
