@@ -20,8 +20,10 @@ from jaxbed.config import Train
 from jaxbed.methods import augmix
 from jaxbed.presets import deepaugment
 
+SOURCE = "augmix: the authors' script and a public copy of it (method.severity = 1.0, method.weight = 12.0, method.fill = dark_red)"
+
 
 def get_config(which: str = "cae_edsr") -> Train:
     cfg = deepaugment.build("DeepAugment + AugMix", augmix.Config(), which)
     settings = augmix.Config(severity=1.0, width=3, alpha=1.0, operations=9, fill="dark_red", weight=12.0)
-    return dataclasses.replace(cfg, method=settings)
+    return dataclasses.replace(cfg, method=settings, published=SOURCE)

@@ -280,6 +280,7 @@ def test_deepaugment_with_others_has_its_sets():
     assert (settings.weight, settings.width, settings.alpha, settings.severity, settings.operations) == (12, 3, 1, 1, 9)
     assert settings.fill == "dark_red" and settings.depth == 0 and settings.consistency
     assert config.overridden(cfg) == config.overridden(noisy()) == []
+    assert config.overridden(dataclasses.replace(cfg, method=dataclasses.replace(settings, fill="black"))) == ["method.fill = black"]
     for get_config in (noisy, mixed, plain):
         config.check(config.from_dict(config.to_dict(get_config("cae_edsr_biasbed"))))
         own = get_config("folder")

@@ -37,12 +37,12 @@ class Stock(nn.Module):
 
     def block(self, x: torch.Tensor, images: int, kinds: list[int]) -> torch.Tensor:
         sides = x.shape[2:]
-        maps = self.active(self.convolved(x, images, 3, SLICES * HIDDEN, 0)).view(images, SLICES, HIDDEN, *sides)
+        maps = self.active(self.convolved(x, images, 3, SLICES * HIDDEN, 0)).reshape(images, SLICES, HIDDEN, *sides)
         outputs = []
         for number, kind in enumerate(kinds):
             given = maps[:, number] + outputs[-1] if outputs else maps[:, number]
             given = self.active(self.convolved(self.enter(given), images, HIDDEN, HIDDEN, kind))
-            outputs.append(given.view(images, HIDDEN, *sides))
+            outputs.append(given.reshape(images, HIDDEN, *sides))
         joined = self.enter(torch.cat([*outputs, maps[:, -1]], 1))
         return self.normalised(self.convolved(joined, images, SLICES * HIDDEN, 3, 0))
 
