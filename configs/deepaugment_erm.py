@@ -2,28 +2,18 @@
 
 python -m jaxbed.main --config=deepaugment_erm:cae_edsr --config.data.train=IMAGENET/train --config.data.more='("CAE","EDSR")' \
     --config.init_from=resnet50.pth ...
+python -m jaxbed.main --config=deepaugment_erm:folder --config.data.train=DIR --config.data.table=TABLE.csv
 
 After the colon: cae, edsr or cae_edsr (the folders that data.more then names), in the authors' schedule: from torchvision's weights, 30
 epochs of all images, batch 1024, Nesterov, cosine. With _biasbed appended, BiasBed's: from scratch, 100 epochs, as its other methods. Its
-released loader gave ImageNet twice where CAE was asked for.
+released loader gave ImageNet twice where CAE was asked for. `folder`: your own images, the table listing those of all sets, with what all
+methods have there.
 """
-
-import dataclasses
 
 from jaxbed.config import Train
 from jaxbed.methods import erm
-from jaxbed.presets import datasets
-
-SETS = {"cae": 1, "edsr": 1, "cae_edsr": 2}  # folders beside ImageNet
+from jaxbed.presets import deepaugment
 
 
 def get_config(which: str = "cae_edsr") -> Train:
-    sets = which.removesuffix("_biasbed")
-    if sets not in SETS:
-        raise ValueError(f"DeepAugment has no images {which!r}: after the colon comes {', '.join(SETS)}, or one of them with _biasbed")
-    cfg = datasets.build(f"DeepAugment ERM ({sets.upper().replace('_', ' + ')})", erm.Config(), "imagenet" + which.removeprefix(sets))
-    cfg = dataclasses.replace(cfg, data=dataclasses.replace(cfg.data, shares=(1.0,) * (1 + SETS[sets])))
-    if which == sets:
-        optim = dataclasses.replace(cfg.optim, schedule="cosine", nesterov=True)
-        cfg = dataclasses.replace(cfg, optim=optim, epochs=30, batch_size=1024)
-    return cfg
+    return deepaugment.build("DeepAugment ERM", erm.Config(), which)

@@ -31,7 +31,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent)]
 
 import jax  # noqa: E402
-from peers import cases, measured_rows, process  # noqa: E402
+from peers import cases, configs, measured_rows, process  # noqa: E402
 from peers.timing import Arm, Rules, pair, plausible, same_losses  # noqa: E402
 
 from jaxbed import parallel  # noqa: E402
@@ -47,7 +47,7 @@ def step(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
             base = Arm(*cases.training("jaxbed erm", case, "erm"))
             results.append(pair(f"{method} / erm, {case.net.depth}", [base, made], rules, plausible(case.first_loss("erm"), loss)))
             del base  # its memory is needed
-        if peer:
+        if peer and method not in configs.WITHOUT_PEER:
             with process.Peer(arguments.peer_python, cases.peer_settings(case, method, arguments.peer)) as torch:
                 results.append(pair(f"{method} / PyTorch, {case.net.depth}", [Arm(*torch.arm()), made], rules, plausible(loss, loss)))
     return results
@@ -109,7 +109,7 @@ def sweep(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]
     for method in arguments.methods or ("erm",):
         together = Arm(*cases.training(f"{seeds} {method} in an array", case, method, seeds=seeds))._replace(unit=epoch)
         loss = case.first_loss(method)
-        if peer:
+        if peer and method not in configs.WITHOUT_PEER:
             with process.Peer(arguments.peer_python, cases.peer_settings(case, method, arguments.peer)) as torch:
                 other = Arm(*torch.arm())._replace(unit=epoch)
                 results.append(pair(f"sweep of {method} / PyTorch", [other, together], rules, plausible(loss, loss)))

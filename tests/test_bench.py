@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench
 import bench_conv
-from peers import cases, process, timing
+from peers import cases, configs, process, timing
 
 from jaxbed.methods.parts import pairs
 
@@ -190,7 +190,7 @@ torch_absent = pytest.mark.skipif(importlib.util.find_spec("torch") is None, rea
 
 @torch_absent
 @pytest.mark.parametrize("form", ["stock", "fair"])
-@pytest.mark.parametrize("method", list(cases.METHODS))
+@pytest.mark.parametrize("method", [name for name in cases.METHODS if name not in configs.WITHOUT_PEER])
 def test_peers_run(method, form):
     case = cases.step(method, small=True)
     with process.Peer(sys.executable, cases.peer_settings(case, method, form)) as peer:

@@ -29,7 +29,9 @@ OWN_DATA = {
     "efficientnet_lite0",
     "resnet50",
     "vit_b16",
+    "deepaugment_augmix",
     "deepaugment_erm",
+    "deepaugment_noise2net",
     "stylized_erm",
     "speckle",
     "random_erasing",
@@ -45,7 +47,7 @@ ALWAYS = {
 COMPILED = ("erm", "sagnet", "infodrop", "debiased")  # in the large network of imagenet and noise; tracing it takes seconds
 # refuse a setting whose network is an MLP
 NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc", "debiased"}
-SECOND_PHASES = {"infodrop_finetune", "fast_adversarial"}  # have a schedule of their own
+SECOND_PHASES = {"infodrop_finetune", "fast_adversarial", "noise2net"}  # have a schedule of their own
 BATCH = 8
 
 

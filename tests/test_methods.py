@@ -17,7 +17,7 @@ from jaxbed.training import members, plan, train
 STEPS = 20
 # are trained on an MLP, which compiles in a fraction of the time
 ON_ANY_NET = ("lff", "disent", "end", "lnl", "hex", "rebias", "mixup", "cutmix", "reweight", "resample", "groupdro", "lisa")
-ON_ANY_NET += ("augmix", "fast_adversarial", "biasensemble", "biasensemble_disent", "jtt", "dfr", "softcon")
+ON_ANY_NET += ("augmix", "noise2net", "fast_adversarial", "biasensemble", "biasensemble_disent", "jtt", "dfr", "softcon")
 # on two convolutions, for the same reason
 ON_MAPS = ("erm", "sagnet", "sagnet_biasbed", "rsc", "debiased")
 # on a ResNet without blocks, between whose parts they act; all others have a ResNet of one block, with a shortcut

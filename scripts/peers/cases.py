@@ -18,7 +18,7 @@ from jaxbed.evaluation import pools
 from jaxbed.models import mlp, resnet, simple_conv
 from jaxbed.optim import Optim
 from jaxbed.training import members, plan, program, train
-from peers.configs import METHODS, TWO_NETWORKS
+from peers.configs import AUGMENTATIONS, METHODS, TWO_NETWORKS
 
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
 SCALE = augment.Config(mean=(0.5,), std=(0.5,))  # to ±1, nothing random: as `peers.train.Trainer.scale`
@@ -126,11 +126,12 @@ class Ready(NamedTuple):
 
 def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int = 1, val_images: int = 8) -> Ready:
     """The product's program of a case: `seeds` on `rows` rows of `data` devices."""
+    augmentation = dataclasses.replace(AUGMENT if case.augmented else SCALE, **AUGMENTATIONS.get(method, {}))
     cfg = config.Train(
         name=method,
         method=METHODS[method],
         net=case.net,
-        data=noise.Config(case.side_px, case.classes, case.images, val_images, augment=AUGMENT if case.augmented else SCALE),
+        data=noise.Config(case.side_px, case.classes, case.images, val_images, augment=augmentation),
         optim=Optim(rule=case.rule, lr=LEARNING_RATE, weight_decay=1e-4),
         batch_size=case.batch,
         seeds=seeds,

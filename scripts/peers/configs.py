@@ -1,6 +1,7 @@
 """The methods of jaxbed that are timed, with their settings."""
 
 from jaxbed.methods import (
+    augmix,
     balance,
     biasensemble,
     debiased,
@@ -10,6 +11,7 @@ from jaxbed.methods import (
     efdmix,
     end,
     erm,
+    fast_adversarial,
     groupdro,
     hex,
     infodrop,
@@ -19,6 +21,7 @@ from jaxbed.methods import (
     lnl,
     mixing,
     mixstyle,
+    noise2net,
     padain,
     rebias,
     rsc,
@@ -39,6 +42,11 @@ METHODS = {
     "rsc": rsc.Config(),
     "mixup": mixing.Mixup(),
     "cutmix": mixing.CutMix(),
+    "augmix": augmix.Config(severity=1.0),  # as on ImageNet
+    "noise2net": noise2net.Config(),
+    "speckle": erm.Config(),  # on images with noise, see AUGMENTATIONS
+    "random_erasing": erm.Config(),
+    "fast_adversarial": fast_adversarial.Config(),
     "end": end.Config(),
     "lnl": lnl.Config(),
     "rebias": rebias.Config(),
@@ -55,4 +63,6 @@ METHODS = {
     "jtt": jtt.Config(),
     "dfr": dfr.Config(groups="classes"),
 }
+AUGMENTATIONS = {"speckle": {"noise": "speckle"}, "random_erasing": {"erase": 0.5}}  # fields of the data set's augmentation
+WITHOUT_PEER = {"augmix", "speckle", "random_erasing", "fast_adversarial"}  # are compared with ERM alone
 TWO_NETWORKS = {"lff", "disent", "biasensemble"}  # on ResNet-18

@@ -21,6 +21,7 @@ from peers.difficulty import DisEnt, Lff
 from peers.erm import Erm
 from peers.groups import GroupDro, Lisa, Resample, Reweight
 from peers.layers import EPSILON, Dropped, Dsu, EFDMix, MixStyle, Swap, beta, moments
+from peers.noise2net import Noise2Net
 from peers.phased import BiasEnsemble, Dfr, Jtt, SoftCon
 
 
@@ -209,6 +210,7 @@ METHODS = {
     "rsc": Rsc,
     "mixup": Mixup,
     "cutmix": CutMix,
+    "noise2net": Noise2Net,
     "end": End,
     "lnl": Lnl,
     "rebias": Rebias,
