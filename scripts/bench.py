@@ -6,6 +6,7 @@
     processes  2, 4 processes of one device each against one process with as many devices
     sweep    ten MLPs on 45,000 images of 28 px against a PyTorch loop, per seed
     eval     ten seeds in one pass against ten passes
+    augment  AugMix alone against Pillow in many processes
     measure  networks that answer under conditions against unchanged images, and corruptions against packages on the processor
     attack   PGD on one network against torchattacks and Foolbox
     stream   training images read from disk (stored squares, in the page cache) against the same on the device
@@ -153,6 +154,7 @@ BENCHMARKS = {
     "sweep": sweep,
     "eval": evaluation,
     "stream": streaming,
+    "augment": measured_rows.augment,
     "measure": measured_rows.measure,
     "attack": measured_rows.attack,
 }

@@ -192,6 +192,8 @@ torch_absent = pytest.mark.skipif(importlib.util.find_spec("torch") is None, rea
 @pytest.mark.parametrize("form", ["stock", "fair"])
 @pytest.mark.parametrize("method", [name for name in cases.METHODS if name not in configs.WITHOUT_PEER])
 def test_peers_run(method, form):
+    if form == "fair" and method in configs.STOCK_ONLY:
+        pytest.skip("it has a stock form alone")
     case = cases.step(method, small=True)
     with process.Peer(sys.executable, cases.peer_settings(case, method, form)) as peer:
         arm = timing.Arm(*peer.arm())
@@ -267,6 +269,11 @@ def flat(params):
     leaves = sorted(jax.tree_util.tree_leaves_with_path(params), key=lambda item: order(item[0]))
     arrays = [np.asarray(leaf)[0] for _, leaf in leaves]
     return [(a.transpose(3, 2, 0, 1) if a.ndim == 4 else a.T).copy() for a in arrays]
+
+
+@pytest.mark.slow  # compiles AugMix
+def test_augmentation_is_timed(tmp_path):
+    check(run(tmp_path, "augment"), "augment", 1)
 
 
 @pytest.mark.slow  # compiles every corruption

@@ -64,5 +64,6 @@ METHODS = {
     "dfr": dfr.Config(groups="classes"),
 }
 AUGMENTATIONS = {"speckle": {"noise": "speckle"}, "random_erasing": {"erase": 0.5}}  # fields of the data set's augmentation
-WITHOUT_PEER = {"augmix", "speckle", "random_erasing", "fast_adversarial"}  # are compared with ERM alone
+STOCK_ONLY = {"augmix"}  # whose PyTorch form is that of its users
+WITHOUT_PEER = {"speckle", "random_erasing", "fast_adversarial"}  # are compared with ERM alone
 TWO_NETWORKS = {"lff", "disent", "biasensemble"}  # on ResNet-18

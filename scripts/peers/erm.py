@@ -16,7 +16,9 @@ class Erm:
         return {}
 
     def step(self, image: torch.Tensor, label: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        loss = F.cross_entropy(self.forward(image).float(), label)
+        return self.update(F.cross_entropy(self.forward(image).float(), label))
+
+    def update(self, loss: torch.Tensor) -> torch.Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()

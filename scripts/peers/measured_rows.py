@@ -64,6 +64,14 @@ def corruptions(package: str, arguments: argparse.Namespace, rules: Rules) -> li
     return results
 
 
+def augment(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+    """AugMix alone, on one device, against Pillow in many processes."""
+    side_px, count = (32, 4) if arguments.small else (224, 256)
+    settings = {"package": "peers.pillow_augmix", "severity": 1, "processes": measuring.PROCESSES, "side_px": side_px}
+    with process.Other(arguments.peer_python, "peers.pool", settings, measuring.PROCESSES, "Pillow") as pool:
+        return [pair("AugMix / Pillow", [Arm(*pool.arm("augmix")), Arm(*measuring.mixing(count, side_px))], rules, _nothing)]
+
+
 def pyrtools(arguments: argparse.Namespace, rules: Rules) -> list[dict]:
     """Images and answers, against SciPy and pyrtools in many processes that feed a network in PyTorch."""
     case = measuring.case("resnet50_224", arguments.small)

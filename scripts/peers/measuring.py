@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxbed.data import augmix
 from jaxbed.measures import conditions
 from jaxbed.measures.conditions import Attacked, Condition
 from jaxbed.measures.networks import Networks
@@ -105,6 +106,25 @@ def changes(measures: Sequence[str], side_px: int, small: bool, severities: tupl
     glass = tuple(image / np.float32(255) for image in images.smooth(5, 2 * side_px))
     settings = conditions.Settings((1,) if small else severities, glass)
     return [each for each in conditions.of(measures, (side_px, side_px, 3), settings) if each.name != "clean"]
+
+
+def mixing(count: int, side_px: int) -> tuple:
+    """The arm in which one device mixes images with AugMix, as on ImageNet."""
+    device, settings = jax.devices()[0], augmix.Settings(severity=1.0)
+    image = jax.device_put(images.smooth(count, side_px), device)
+
+    @jax.jit
+    def mix(key: jax.Array, image: jax.Array) -> jax.Array:
+        return augmix.mixed(image / np.float32(255), augmix.draw_batch(key, count, settings), settings)
+
+    last: list = []
+
+    def run(steps: int) -> None:
+        for step in range(steps):
+            last[:] = [mix(jax.random.key(step), image)]
+        jax.block_until_ready(last)
+
+    return "jaxbed", run, count, 1, list
 
 
 def changing(condition: Condition, count: int, side_px: int) -> tuple:

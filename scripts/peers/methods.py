@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from peers.augmix import AugMix
 from peers.debiased import Debiased, DebiasedFine
 from peers.debiasing import End, Hex, Lnl, Rebias
 from peers.difficulty import DisEnt, Lff
@@ -210,6 +211,7 @@ METHODS = {
     "rsc": Rsc,
     "mixup": Mixup,
     "cutmix": CutMix,
+    "augmix": AugMix,
     "noise2net": Noise2Net,
     "end": End,
     "lnl": Lnl,

@@ -57,7 +57,10 @@ class Trainer:
             self.build, self.optimizer, self.compiled, settings["form"] == "fair", {**settings, "device": self.device, "label": self.label}
         )
         self.prepare = self.augment if settings["augmented"] else self.scale
-        if self.device.type == "cuda":
+        self.dataset = getattr(self.method, "dataset", TensorDataset)
+        if self.dataset is not TensorDataset:
+            self.prepare = torch.nn.Identity()  # its workers have done that
+        elif self.device.type == "cuda":
             self.prepare = torch.compile(self.prepare)
         self.first_loss = None
         self.batches = self.resident() if settings["form"] == "fair" else self.loaded()
@@ -117,7 +120,7 @@ class Trainer:
         rows = torch.arange(len(self.label))
         drawn = self.drawn(torch.device("cpu"))
         loader = DataLoader(
-            TensorDataset(self.image, self.label, rows),
+            self.dataset(self.image, self.label, rows),
             **({"batch_sampler": drawn} if drawn else {"batch_size": self.settings["batch"], "shuffle": True, "drop_last": True}),
             num_workers=workers,
             pin_memory=cuda,
