@@ -204,6 +204,8 @@ def _answer(
     for images, words, label in _batches(seeds, split, min(batch_size, most)):
         if interrupt.signal:
             return False
+        if not before and jax.default_backend() != "cpu" and processes.count() == 1:
+            conditions.compile_together([each for each in applied if isinstance(each, Condition)], images, words)
         for condition in applied:
             answered, without_gradient = networks.answers(condition, rule, images, words, label)
             for name, of_images in zip(condition.answers, answered, strict=True):

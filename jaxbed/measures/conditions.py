@@ -7,6 +7,7 @@ share one compiled function. What is drawn follows from the names of the image a
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -57,6 +58,7 @@ class Attacked(NamedTuple):
         return hashlib.sha256(f"{VERSION} {self.name} {self.kind} {self.radius!r} {attacks.CONSTANTS[self.kind]}".encode()).hexdigest()[:16]
 
 
+COMPILERS = 8  # threads
 VERSION = 1  # to be counted up where a change means something else under the same name
 
 
@@ -94,6 +96,20 @@ def key(name: str) -> jax.Array:
 def changed(condition: Condition, image: jax.Array, image_words: jax.Array) -> jax.Array:
     """Images uint8 [B, H, W, C], with words [B, 2] of their names, under a condition: float32 in [0, 1]."""
     return _changed(condition.change, condition.draw, image, image_words, key(condition.name), condition.arrays)
+
+
+def compile_together(applied: Sequence[Condition], image: jax.Array, image_words: jax.Array) -> None:
+    """Compiles what `changed` needs for such images, in threads: a network waits for seconds for each of twenty programs otherwise."""
+    programs: dict[tuple, Condition] = {}
+    for condition in applied:
+        arrays = [(np.shape(array), np.result_type(array)) for array in jax.tree.leaves(condition.arrays)]
+        programs.setdefault((condition.change, condition.draw, *arrays), condition)
+
+    def compiled(condition: Condition) -> None:
+        jax.block_until_ready(changed(condition, image, image_words))
+
+    with ThreadPoolExecutor(COMPILERS) as threads:
+        list(threads.map(compiled, programs.values()))
 
 
 def _apply(change: Callable, draw: Draw | None, image: jax.Array, words: jax.Array, key: jax.Array, arrays: tuple) -> jax.Array:

@@ -1,8 +1,11 @@
 """Images that benchmarks of corruptions and attacks share, whatever process they are in. Needs NumPy alone."""
 
+import functools
+
 import numpy as np
 
 
+@functools.cache  # it takes seconds
 def smooth(count: int, side_px: int) -> np.ndarray:
     """uint8 [count, side, side, 3]: smooth random fields, much like photographs to filters and to JPEG."""
     rng = np.random.default_rng(0)
