@@ -5,17 +5,18 @@
 
 DIR is a folder of images with or without one sub-folder per class, a folder of records or a TFDS data set, as `jaxbed.data.image_files`
 reads it. --weights are the published ones (edsr_baseline_x4; model_final.state of alexandru-dinu/cae), or a file that
-data_prep/image_network.py writes. TARGET gets one image for each image of DIR, under the same name and extension, whatever it is
-JPEG with Pillow's quality 75 as published, or with --format png another extension. Train on both by --config.data.more='("TARGET",)'.
+data_prep/image_network.py writes. TARGET gets one image for each image of DIR. As published, it is a JPEG file of quality 75 by Pillow,
+with the same name, also where the extension is another kind's. With --format png, the extension becomes .png. To train on both, give
+--config.data.more='("TARGET",)'.
 
 The published recipe is followed: the shorter side is resized to 128 px for EDSR, whose output is four times as large, and to 512 px for
 CAE, whose output is up to 3 px smaller. Weights are distorted at the first image of a class and at every other one with probability
 --refresh, signals for each image (jaxbed/data/deepaugment).
 
-Differences from the published code: `runs` of jaxbed/data/deepaugment/runs.py end with their class, and there is a seed. Images of a run
-share batches of 1, 2, 4, ... --batch images on canvases of a few sizes. A batch that is not --batch's may round sums differently: then an
-image differs by a level in rare places, and with CAE, where a sum decides a bit, in a few pixels around it. Shards, and an interruption,
-change no batch.
+Differences from the published code: draws have a seed, and runs of images that share weights end with their class
+(jaxbed/data/deepaugment/runs.py). Images of a run share batches of 1, 2, 4, ... --batch images on canvases of a few sizes. Neither shards
+nor interruptions change a batch. Another --batch changes no byte on CPUs. A GPU may round sums differently in other batches: then an image
+may differ by a level in rare places, and one of CAE, where a sum decides a bit, in a few pixels around it.
 
 For several GPUs or machines, run --shard 1/8 to 8/8 on one TARGET, also concurrently. If interrupted, rerun the same command to resume.
 TARGET/recipe.json records inputs and settings, and how they differ from the published ones; shard-<k>-of-<n>.json records what a shard
