@@ -105,7 +105,7 @@ def test_batches_share_few_canvases():
 
 @pytest.mark.parametrize("net", NETS)
 def test_every_image_is_the_distorted_network_of_its_run(net, source, whole):
-    """Second route: one image at a time from what the table says, with neither canvas nor threads."""
+    """Second route: one image at a time from what the table says, without threads."""
     network, table = NETWORKS[net], {row["file"]: row for row in rows(whole[net])}
     found = contents(whole[net])
     assert sorted(found) == sorted(table) == sorted(NAMES)

@@ -57,6 +57,11 @@ def test_training_lowers_the_loss_and_resumes_where_it_stopped(network, source, 
         assert train(network, source, halves) == 130 and "run the same command again to resume" in capsys.readouterr().err
     assert set(NETWORKS[network].load(halves)) == set(weights)
     assert train(network, source, halves, "--seed=1") == 2 and "with seed = 0, not 1: use the same settings" in capsys.readouterr().err
+    state = halves.with_name("halves.safetensors.state.npz")
+    kept = state.read_bytes()
+    state.write_bytes(kept[:-50])
+    assert train(network, source, halves) == 2 and f"{state} is damaged" in capsys.readouterr().err
+    state.write_bytes(kept)
     assert train(network, source, halves) == 0 and "resumed after step 15" in capsys.readouterr().out
     for name, array in NETWORKS[network].load(halves).items():
         np.testing.assert_array_equal(array, weights[name])
