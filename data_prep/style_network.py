@@ -17,7 +17,6 @@ outlines are lost.
 
 import argparse
 import functools
-import itertools
 import pathlib
 import sys
 import time
@@ -33,7 +32,7 @@ from flax import traverse_util
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from jaxbed.data import image_files, shapes, stream
+from data_prep.squares import squares
 from jaxbed.models import style, style_network, torch_files
 from jaxbed.system import ending, files
 
@@ -59,28 +58,9 @@ def save(params: PyTree, out: pathlib.Path) -> None:
     print(f"written: {out}, {out.stat().st_size / 2**20:.1f} MiB")
 
 
-def squares(location: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
-    """Batches [B, side, side, 3] of random squares of random images, values in [0, 1], endlessly."""
-    side, rng = asked.side_px, np.random.default_rng(seed)
-    if location == "shapes":
-        images = shapes.Config(side_px=side).open().train.image
-        batches = (images[rng.integers(0, len(images), asked.batch)] for _ in itertools.repeat(None))
-    else:
-        images = image_files.open_location(location, image_files.Size(asked.resize_px, asked.resize_px, "fast"), "skip").images
-
-        def rows_of(step: int) -> np.ndarray:
-            return np.random.default_rng([seed, step]).integers(0, len(images), asked.batch)
-
-        batches = (image for image, _ in stream.batches(images, rows_of, 0))
-    reported: set[str] = set()
-    for whole in batches:
-        if location != "shapes":
-            for name in sorted(set(images.skipped) - reported):
-                reported.add(name)
-                print(f"left out: {name} of {location} ({images.skipped[name]})", flush=True)
-        tops, lefts = rng.integers(0, whole.shape[1] - side + 1, (2, asked.batch))
-        cut = [image[top : top + side, left : left + side] for image, top, left in zip(whole, tops, lefts, strict=True)]
-        yield np.stack(cut).astype(np.float32) / 255
+def scaled(location: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
+    """Batches of random squares, float32 in [0, 1]."""
+    return (batch.astype(np.float32) / 255 for batch in squares(location, asked.side_px, asked.resize_px, asked.batch, seed))
 
 
 def losses(network: style_network.Config, params: PyTree, content: jax.Array, styled: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -137,7 +117,7 @@ def train(asked: argparse.Namespace) -> None:
             names = [name for name in style_network.shapes(asked.width, asked.stages) if name.startswith("encoder/") and name in weights]
             params["encoder"] = traverse_util.unflatten_dict({name: weights[name] for name in names}, sep="/").get("encoder", {})
         _check(params, asked.width, asked.stages, asked.encoder)
-    batches = zip(squares(asked.content, asked, 2 * asked.seed), squares(asked.style, asked, 2 * asked.seed + 1), strict=True)
+    batches = zip(scaled(asked.content, asked, 2 * asked.seed), scaled(asked.style, asked, 2 * asked.seed + 1), strict=True)
     save(fit(network, params, batches, asked, functools.partial(print, flush=True)), asked.out)
 
 

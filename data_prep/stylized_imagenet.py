@@ -21,13 +21,11 @@ wrote.
 """
 
 import argparse
-import hashlib
-import json
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -35,7 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from data_prep import paintings
+from data_prep import paintings, recipes
 from data_prep.paintings import REPORT_S, SEED, SIDE, UNREADABLE, draw
 from jaxbed.data import decode, image_files, records, stream
 from jaxbed.data.stream import Images
@@ -155,7 +153,7 @@ def render(work: Work, target: pathlib.Path, stylize: Callable, shard: tuple[int
                 reported = now
                 print(f"{before + done:,} of {len(shard_rows):,} images, {done / (now - begun):,.0f} per second", flush=True)
     facts = {"images": len(shard_rows), "written": done, "there before": before, "skipped": dict(sorted(skipped.items()))}
-    _save(target / f"shard-{number}-of-{count}.json", facts)
+    recipes.save(target / f"shard-{number}-of-{count}.json", facts)
     for name, reason in sorted(skipped.items()):
         print(f"left out: {name} ({reason})")
     rate = f", {done / (time.monotonic() - begun):,.0f} per second" if done else ""
@@ -226,34 +224,11 @@ def begin(asked: argparse.Namespace) -> tuple[Work, Callable]:
     work = assign(splits, [asked.target / "paintings" / name for name in names], asked.seed)
     recipe = {key: getattr(asked, key) for key in ("seed", "alpha", "width", "stages", "dtype")}
     recipe |= {"weights_sha256": "random" if asked.weights == "random" else records.checksum(pathlib.Path(asked.weights))}
-    recipe |= {"styles": len(names), "styles_sha256": _digest(names)} | ({"styles_left_out": list(excluded)} if excluded else {})
+    recipe |= {"styles": len(names), "styles_sha256": recipes.digest(names)} | ({"styles_left_out": list(excluded)} if excluded else {})
     for split, images in splits.items():
-        recipe |= {split: len(images), f"{split}_sha256": _digest(images.names)}
-    keep(asked.target / "recipe.json", recipe, asked.verify)
+        recipe |= {split: len(images), f"{split}_sha256": recipes.digest(images.names)}
+    recipes.keep(asked.target / "recipe.json", recipe, PUBLISHED, asked.verify)
     return work, stylize
-
-
-def keep(path: pathlib.Path, recipe: dict, only_compare: bool) -> None:
-    """Writes the recipe after comparing it with the existing one, to which a training set may be added."""
-    before = files.read_object(path, "use another folder, or delete this one") if path.is_file() else {}
-    if other := [f"{key} {before[key]}, not {value}" for key, value in recipe.items() if before.get(key, value) != value]:
-        raise ValueError(f"{path} has {other[0]}: use the same settings as before, or another folder")
-    recipe = {**before, **recipe}
-    recipe["differs"] = [
-        f"{key} is {recipe.get(key, 0)}, published {value}" for key, value in PUBLISHED.items() if recipe.get(key, 0) != value
-    ]
-    for words in recipe["differs"]:
-        print(f"not the published recipe: {words}")
-    if not only_compare:
-        _save(path, recipe)
-
-
-def _digest(names: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()
-
-
-def _save(path: pathlib.Path, facts: dict) -> None:
-    files.write(path, json.dumps(facts, indent=1) + "\n")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -275,9 +250,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--shard", default="1/1", help="k/n: every n-th image, from the k-th on")
     parser.add_argument("--verify", action="store_true", help="only check the existing images, write none")
     asked = parser.parse_args(argv)
-    number, _, count = asked.shard.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        parser.error(f"--shard {asked.shard} must be k/n with k from 1 to n")
+    shard = recipes.shard(parser, asked.shard)
     if not (asked.expect_styles == "any" or asked.expect_styles.isdigit()):
         parser.error(f"--expect-styles {asked.expect_styles} must be a number or any")
     if min(asked.batch, asked.threads) < 1 or not 0 <= asked.alpha <= 1:
@@ -287,7 +260,7 @@ def main(argv: list[str] | None = None) -> int:
         if asked.verify:
             verify(work, asked.target, stylize, asked.batch, asked.threads)
         else:
-            render(work, asked.target, stylize, (int(number), int(count)), asked.batch, asked.threads, asked.corrupt)
+            render(work, asked.target, stylize, shard, asked.batch, asked.threads, asked.corrupt)
     except (ValueError, OSError) as error:
         ending.tell("stylized_imagenet", error)
         return 2

@@ -9,6 +9,7 @@
     augment  AugMix alone against Pillow in many processes
     measure  networks that answer under conditions against unchanged images, and corruptions against packages on the processor
     attack   PGD on one network against torchattacks and Foolbox
+    generate DeepAugment's images from both networks, runs in batches, against one image per call in PyTorch
     stream   training images read from disk (stored squares, in the page cache) against the same on the device
 
 What is timed is the product's own loop (`train.feeds_from`, `program.advance`; `pools.pool`). Arms take turns in blocks, A B A B;
@@ -32,7 +33,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent)]
 
 import jax  # noqa: E402
-from peers import cases, configs, measured_rows, process  # noqa: E402
+from peers import cases, configs, generating, measured_rows, process  # noqa: E402
 from peers.timing import Arm, Rules, pair, plausible, same_losses  # noqa: E402
 
 from jaxbed import parallel  # noqa: E402
@@ -145,7 +146,7 @@ def named(arguments: argparse.Namespace, table: dict) -> list[tuple]:
     return [(name, case) for name, case in table.items() if not arguments.nets or name in arguments.nets]
 
 
-NETS = {"array": cases.arrays, "eval": cases.evaluations}
+NETS = {"array": cases.arrays, "eval": cases.evaluations, "generate": generating.cases}
 BENCHMARKS = {
     "step": step,
     "array": array,
@@ -157,6 +158,7 @@ BENCHMARKS = {
     "augment": measured_rows.augment,
     "measure": measured_rows.measure,
     "attack": measured_rows.attack,
+    "generate": generating.generate,
 }
 
 
@@ -168,7 +170,7 @@ def main(argv: list[str] | None = None) -> dict:
         return tuple(text.split(","))
 
     parser.add_argument("--methods", type=names, default=(), help=f"of step and sweep: {','.join(cases.METHODS)}")
-    parser.add_argument("--nets", type=names, default=(), help="of array and eval: names as in the table, e.g. mlp,resnet18_224")
+    parser.add_argument("--nets", type=names, default=(), help="of array, eval and generate: names as in the table, e.g. mlp,resnet18_224")
 
     def numbers(text: str) -> tuple[int, ...]:
         return tuple(map(int, text.split(",")))
@@ -202,7 +204,7 @@ def main(argv: list[str] | None = None) -> dict:
     if arguments.blocks < 1 or arguments.steps < 0 or arguments.seconds <= 0 or min((*arguments.seeds, *arguments.devices), default=1) < 1:
         parser.error("--blocks, --seeds and --devices must be at least 1, --steps 0 or more, --seconds above 0")
     torch, reason = "", "not part of this benchmark" if arguments.peer != "none" else "not asked for"
-    if arguments.benchmark in ("step", "sweep") and arguments.peer != "none":
+    if arguments.benchmark in ("step", "sweep", "generate") and arguments.peer != "none":
         torch, reason = process.version(arguments.peer_python)
     parallel.keep_compilations()  # several arms may run one program
     if arguments.benchmark == "array":

@@ -18,6 +18,7 @@ import bench_conv
 from peers import cases, configs, process, timing
 
 from jaxbed.methods.parts import pairs
+from jaxbed.models import cae, edsr
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ SMALL = ["--small", "--blocks", "3", "--steps", "2", "--peer", "none"]
 
 def run(tmp_path, *arguments):
     path = tmp_path / "report.json"
-    bench.main([*arguments, *SMALL, "--json", str(path)])
+    bench.main([arguments[0], *SMALL, *arguments[1:], "--json", str(path)])
     return json.loads(path.read_text())
 
 
@@ -126,6 +127,15 @@ def test_scaling_uses_both_axes(tmp_path, narrow):
     report = run(tmp_path, "scaling")
     check(report, "scaling", 2)
     assert [result["ratio_divided_by"] for result in report["results"]] == [2, 2]
+
+
+def test_generate(tmp_path, capsys):
+    report = run(tmp_path, "generate")
+    check(report, "generate", 2)
+    for result in report["results"]:
+        rates = [arm["images_per_second"]["median"] for arm in result["arms"]]
+        np.testing.assert_allclose(result["hours"], [1_281_167 / rate / 3600 for rate in rates])
+    assert "edsr: hours of this device for 1,281,167 images: one per call" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # starts processes
@@ -286,3 +296,39 @@ def test_parts_that_do_not_exist_are_refused(capsys):
     with pytest.raises(SystemExit):
         bench.main(["attack", "--parts", "bands"])
     assert "--parts bands: attack has steps, torchattacks, foolbox" in capsys.readouterr().err
+
+
+@torch_absent
+def test_generating_peers_run(tmp_path):
+    check(run(tmp_path, "generate", "--peer", "stock"), "generate", 2)
+
+
+@torch_absent
+def test_generating_peers_are_the_networks_and_change_what_is_published():
+    import torch
+    from peers import torch_cae, torch_edsr
+
+    rng, sizes_px = np.random.default_rng(0), np.array([[16, 20]])
+    levels = rng.uniform(0, 255, (1, 16, 20, 3)).astype(np.float32)
+    states = {torch_edsr: edsr.draw(rng, 4, 2), torch_cae: cae.draw(rng, 4)}
+    nets = {module: module.Network(4, 2, False) for module in states}
+    for module, weights in states.items():
+        nets[module].load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    image = torch.from_numpy(levels).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        net = nets[torch_edsr]
+        x = net.head(image - net.mean)
+        out = (net.tail(x + net.body(x)) + net.mean).clamp(0, 255).permute(0, 2, 3, 1)
+        np.testing.assert_allclose(out, edsr.apply(edsr.prepare(states[torch_edsr]), levels, sizes_px), atol=1e-2)
+        net, params = nets[torch_cae], cae.prepare(states[torch_cae])
+        latent = net.encode(image / 255)
+        np.testing.assert_allclose(latent.permute(0, 2, 3, 1), cae.encode(params, levels / 255, sizes_px), atol=1e-5)
+        out = net.decode(latent).permute(0, 2, 3, 1)
+        np.testing.assert_allclose(out, cae.decode(params, latent.permute(0, 2, 3, 1).numpy(), sizes_px // 4), atol=1e-5)
+        for module, net in nets.items():
+            before = {name: array.clone() for name, array in net.state_dict().items()}
+            for _ in range(200):  # every option
+                module.distort(net.state_dict(), 2)
+                net.load_state_dict(before)
+                made = net((255 * torch.rand(1, 16, 20, 3)).byte())
+                assert made.dtype == torch.uint8 and made.shape == ((1, 64, 80, 3) if module is torch_edsr else (1, 16, 20, 3))

@@ -9,7 +9,7 @@ from jaxbed.models import edsr
 
 def test_draws_of_signals():
     rng, draws = np.random.default_rng(0), 12_000
-    signals = [edsr_signals.draw_signal(rng) for _ in range(draws)]
+    signals, names = zip(*(edsr_signals.draw_signal(rng) for _ in range(draws)), strict=True)
     swapped = np.array([(signal.source != np.arange(64)).any() for signal in signals])
     noise, middle = (np.array([getattr(signal, name) for signal in signals]) for name in ("noise", "middle"))
     kept = np.stack([signal.kept for signal in signals])
@@ -21,6 +21,9 @@ def test_draws_of_signals():
     assert_rate(swapped, 1 / 4)
     for number, chance in enumerate((1 / 2, 1 / 4, 1 / 4)):
         assert_rate(noise == number, chance)
+    heads = np.where(swapped, "swap", np.array(edsr.NOISES)[noise])
+    bodies = np.where(skipped, "skip", np.array(edsr.MIDDLES)[middle])
+    assert list(names) == list(zip(heads, bodies, strict=True))
     assert not (swapped & (noise > 0)).any() and not (skipped & (middle > 0)).any()
     chances = {"negate": 1 / 5, "relu": 1 / 15, "gelu": 2 / 15, "flip_height": 1 / 15, "flip_width": 2 / 15, "none": 2 / 5}
     for name, chance in chances.items():
@@ -35,12 +38,12 @@ def test_draws_of_signals():
 
 def test_intended_signals_swap_and_skip():
     rng = np.random.default_rng(0)
-    signals = [edsr_signals.draw_signal(rng, "intended", 8, 5) for _ in range(400)]
+    signals = [edsr_signals.draw_signal(rng, "intended", 8, 5)[0] for _ in range(400)]
     assert all((np.sort(signal.source) == np.arange(8)).all() for signal in signals)
     assert {int((~signal.kept).sum()) for signal in signals} == {0, 1, 2, 3}
     assert all(signal.kept[:2].all() and signal.kept.shape == (6,) for signal in signals)
     assert not np.all([signal.kept for signal in signals], axis=0)[2:].any()  # each of the others is skipped at times
-    faithful = [edsr_signals.draw_signal(rng, width=4, blocks=1) for _ in range(100)]
+    faithful = [edsr_signals.draw_signal(rng, width=4, blocks=1)[0] for _ in range(100)]
     assert {tuple(signal.kept.tolist()) for signal in faithful} == {(True, True), (True, False)}
     assert any(len(set(signal.source.tolist())) < 4 for signal in faithful)
     with pytest.raises(ValueError, match=r"mode = 'fixed' .* must be faithful"):

@@ -11,6 +11,7 @@ from conftest import ROOT
 from PIL import Image
 from safetensors.numpy import save_file
 
+from jaxbed.data import shapes
 from jaxbed.models import style, style_network, torch_files
 from jaxbed.models.style_network import Config
 
@@ -220,8 +221,8 @@ def train(content, styles, out, *settings):
 
 
 def test_training_lowers_the_loss_and_leaves_the_encoder(tmp_path, monkeypatch, capsys):
-    few = functools.partial(prepare.shapes.Config, train_images=256, val_images=16, test_images=16)
-    monkeypatch.setattr(prepare.shapes, "Config", few)
+    few = functools.partial(shapes.Config, train_images=256, val_images=16, test_images=16)
+    monkeypatch.setattr(shapes, "Config", few)
     out = tmp_path / "deep" / "style.safetensors"
     assert train("shapes", "shapes", out, "--batch", "2") == 0
     said = capsys.readouterr().out

@@ -50,17 +50,27 @@ def _unchanged(content: bytes, side_px: int) -> np.ndarray:
 
 
 def _exact(content: bytes, side_px: int, resize_px: int) -> np.ndarray:
-    from PIL import Image
-
-    loaded = image(content)
-    if resize_px and min(loaded.size) != resize_px:
-        shorter = min(loaded.size)
-        loaded = loaded.resize([int(resize_px * side / shorter) for side in loaded.size], Image.Resampling.BILINEAR)
+    loaded = resized(image(content), resize_px) if resize_px else image(content)
     width, height = loaded.size
     if min(width, height) < side_px:
         raise ValueError(f"it has {height} x {width} pixels, too few for a square of {side_px}")
     left, top = round((width - side_px) / 2), round((height - side_px) / 2)
     return np.asarray(loaded.crop((left, top, left + side_px, top + side_px)))
+
+
+def resized(loaded: "Image.Image", shorter_px: int) -> "Image.Image":
+    """An image of Pillow with a shorter side of shorter_px: its antialiased bilinear filter with torchvision's rounding."""
+    from PIL import Image
+
+    if min(loaded.size) == shorter_px:
+        return loaded
+    return loaded.resize(resized_px(loaded.size, shorter_px), Image.Resampling.BILINEAR)
+
+
+def resized_px(sides_px: tuple[int, int], shorter_px: int) -> tuple[int, int]:
+    """Both sides of an image after its shorter one has become shorter_px."""
+    one, other = (int(shorter_px * side / min(sides_px)) for side in sides_px)
+    return one, other
 
 
 def image(content: bytes) -> "Image.Image":

@@ -6,7 +6,7 @@ image from these. Weights keep PyTorch's names and axes, because the distortions
 makes the parameters of `apply`.
 
 Differences from the published code: images of several sizes share a batch, each with the result that it gets alone. Random numbers are
-hashes of an image's seed and a position (`canvas_noise`). A `width` other than 64 scales every number of channels, the latent's too: width
+hashes of an image's seed and a position (`positional`). A `width` other than 64 scales every number of channels, the latent's too: width
 at half the size, 2·width in blocks and width / 2 in the latent.
 """
 
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxbed.models import canvas, canvas_noise, conv, torch_files
+from jaxbed.models import canvas, conv, positional, torch_files
 from jaxbed.stats import names
 
 PyTree = Any
@@ -51,7 +51,6 @@ class Signal(NamedTuple):
     The fields hold for every option: what an option leaves alone, its fields leave alone too. C is the number of latent channels.
     """
 
-    option: np.ndarray  # int32, in cae_signals.OPTIONS; to report, not used here
     seed: np.ndarray  # uint32, of the masks and the gain
     zero_rate: np.ndarray  # probability that a pixel of the latent is zeroed, in all channels
     negate_rate: np.ndarray  # the same for a change of sign
@@ -181,10 +180,10 @@ def reconstruct(params: PyTree, image: jax.Array, sizes_px: jax.Array, seeds: ja
     latent = encode(params, image, sizes_px)
     if signal is not None:
         latent = distorted(latent, sizes_px // 4, signal)
-    bits = binarized(latent, canvas_noise.uniform(seeds, BITS, latent.shape))
+    bits = binarized(latent, positional.uniform(seeds, latent.shape[1:], BITS))
     if signal is not None:
         low, span = (signal.gain[:, end, None, None, None] for end in (0, 1))
-        bits = bits * (low + span * canvas_noise.uniform(signal.seed, GAIN, bits.shape))
+        bits = bits * (low + span * positional.uniform(signal.seed, bits.shape[1:], GAIN))
     decoded = decode(params, (2 * bits - 1).astype(image.dtype), sizes_px // 4)
     return decoded[:, : image.shape[1] // 4 * 4, : image.shape[2] // 4 * 4]
 
@@ -210,9 +209,9 @@ def distorted(latent: jax.Array, sizes_px: jax.Array, signal: Signal) -> jax.Arr
             f"signals of shape {signal.flip_rows.shape} do not fit {len(latent)} latents of {latent.shape[-1]} channels: "
             f"draw one per image with width={2 * latent.shape[-1]}, and stack them"
         )
-    pixels = (*latent.shape[:3], 1)
+    pixels = (*latent.shape[1:3], 1)
     for stream, rate, changed in ((ZEROED, signal.zero_rate, jnp.zeros_like), (NEGATED, signal.negate_rate, jnp.negative)):
-        chosen = canvas_noise.uniform(signal.seed, stream, pixels) < rate[:, None, None, None]
+        chosen = positional.uniform(signal.seed, pixels, stream) < rate[:, None, None, None]
         latent = jnp.where(chosen, changed(latent), latent)
     for axis, channels in ((canvas.HEIGHT, signal.flip_rows), (canvas.WIDTH, signal.flip_columns)):
         latent = jnp.where(channels[:, None, None], canvas.flip(latent, sizes_px, axis), latent)

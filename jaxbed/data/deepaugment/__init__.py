@@ -1,1 +1,1 @@
-"""DeepAugment (Hendrycks et al., 2021): what is random about its distortions of networks, drawn on the host."""
+"""DeepAugment (Hendrycks et al., 2021): how networks and the signals in them are distorted, and in what order images pass through them."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxbed.data.deepaugment import cae_weights
+from jaxbed.data.deepaugment.mode import Mode, check_mode
 from jaxbed.models import cae
 from jaxbed.models.cae import Signal
 
@@ -22,19 +22,19 @@ CENTRE = 1  # of a 3 x 3 kernel
 FLIPS = ((True, False), (False, True), (True, True))
 
 
-def draw_signal(rng: np.random.Generator, mode: str = "faithful", width: int = cae.WIDTH, option: int | None = None) -> Signal:
-    """What happens to the latent of one image, in a network of this width; `cae.apply` takes several, stacked field by field.
+def draw_signal(
+    rng: np.random.Generator, mode: Mode = "faithful", width: int = cae.WIDTH, option: str = ""
+) -> tuple[Signal, tuple[str, ...]]:
+    """(what is done to the latent of one image, name of the one option drawn). `jax.tree.map` over np.stack makes a batch.
 
-    option: a place in OPTIONS; None draws one. Raises ValueError for a mode, a width or an option that does not exist.
+    option: a name in OPTIONS; empty: one is drawn. Raises ValueError for a mode, a width or an option that does not exist.
     """
-    cae_weights.check_mode(mode)
+    check_mode(mode)
     channels = cae.latent_channels(width)
-    if option is None:
-        option = int(rng.integers(len(OPTIONS)))
-    if not 0 <= option < len(OPTIONS):
-        raise ValueError(f"option {option} of a signal does not exist: choose 0 to {len(OPTIONS) - 1}, or None to draw one")
+    option = option or list(OPTIONS)[rng.integers(len(OPTIONS))]
+    if option not in OPTIONS:
+        raise ValueError(f"option {option!r} of a signal does not exist: choose {', '.join(OPTIONS)}, or leave it empty to draw one")
     clean = Signal(
-        option=np.array(option, np.int32),
         seed=np.array(rng.integers(2**32), np.uint32),
         zero_rate=np.array(0, np.float32),
         negate_rate=np.array(0, np.float32),
@@ -43,27 +43,27 @@ def draw_signal(rng: np.random.Generator, mode: str = "faithful", width: int = c
         kernel=_hwio(_identity(channels)),
         gain=np.array([1, 0], np.float32),
     )
-    return OPTIONS[option](rng, clean, mode)
+    return OPTIONS[option](rng, clean, mode), (option,)
 
 
-def amplify_bits(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def amplify_bits(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """Bits that are 1 become 3 + 4uU, or as intended 3 + 2u(2U - 1), with a U for each."""
     strength = 2 * rng.random()
     gain = (3, 2 * strength) if mode == "faithful" else (3 - strength, 2 * strength)
     return signal._replace(gain=np.array(gain, np.float32))
 
 
-def zero_pixels(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def zero_pixels(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """20% of the pixels, in all channels."""
     return signal._replace(zero_rate=np.array(0.2, np.float32))
 
 
-def negate_pixels(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def negate_pixels(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """10% of the pixels, in all channels."""
     return signal._replace(negate_rate=np.array(0.1, np.float32))
 
 
-def permute_channels(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def permute_channels(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """The first ten, at random."""
     kernel = _identity(len(signal.flip_rows))
     permuted = min(PERMUTED, len(kernel))
@@ -71,25 +71,25 @@ def permute_channels(rng: np.random.Generator, signal: Signal, mode: str) -> Sig
     return signal._replace(kernel=_hwio(kernel))
 
 
-def flip_some_channels(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def flip_some_channels(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """Five, drawn with replacement and flipped one after the other: a channel that is drawn twice is as before."""
     channels = len(signal.flip_rows)
     drawn = rng.integers(channels, size=min(FLIPPED, channels))
     return _flipped(rng, signal, np.bincount(drawn, minlength=channels) % 2 == 1)
 
 
-def flip_all_channels(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def flip_all_channels(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """Vertically, horizontally or both, as for some channels."""
     return _flipped(rng, signal, np.ones(len(signal.flip_rows), bool))
 
 
-def jitter_kernel(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def jitter_kernel(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """A convolution: the identity plus uniform numbers from -0.1 to 0.1 at all taps of all channels."""
     kernel = _identity(len(signal.flip_rows))
     return signal._replace(kernel=_hwio(kernel + rng.uniform(-0.1, 0.1, kernel.shape)))
 
 
-def mix_channels(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def mix_channels(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """A convolution: the identity, and for half of the outputs also a tap of 1, of a random input at a random position."""
     kernel = _identity(len(signal.flip_rows))
     for of_output in kernel:
@@ -98,7 +98,7 @@ def mix_channels(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
     return signal._replace(kernel=_hwio(kernel))
 
 
-def shift_channels(rng: np.random.Generator, signal: Signal, mode: str) -> Signal:
+def shift_channels(rng: np.random.Generator, signal: Signal, mode: Mode) -> Signal:
     """Each by a pixel or none, in neighbouring channels mostly alike: with probability 0.2, a new shift is drawn, and stays."""
     kernel = np.zeros_like(_identity(len(signal.flip_rows)))
     row, column = rng.integers(3, size=2)
@@ -125,15 +125,15 @@ def _hwio(kernel: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(kernel.transpose(2, 3, 1, 0), np.float32)
 
 
-# In the order of the published code
-OPTIONS: tuple[Callable[[np.random.Generator, Signal, str], Signal], ...] = (
-    amplify_bits,
-    zero_pixels,
-    negate_pixels,
-    permute_channels,
-    flip_some_channels,
-    flip_all_channels,
-    jitter_kernel,
-    mix_channels,
-    shift_channels,
-)
+# In the published order
+OPTIONS: dict[str, Callable[[np.random.Generator, Signal, Mode], Signal]] = {
+    "amplify_bits": amplify_bits,
+    "zero_pixels": zero_pixels,
+    "negate_pixels": negate_pixels,
+    "permute_channels": permute_channels,
+    "flip_some_channels": flip_some_channels,
+    "flip_all_channels": flip_all_channels,
+    "jitter_kernel": jitter_kernel,
+    "mix_channels": mix_channels,
+    "shift_channels": shift_channels,
+}

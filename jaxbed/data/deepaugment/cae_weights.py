@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from jaxbed.data.deepaugment.mode import Mode, check_mode
 from jaxbed.models import cae
 from jaxbed.models.cae import Weights
 
-MODES = ("faithful", "intended")
 NAMES = tuple(layer.name for layer in cae.layers())
 
 
@@ -31,7 +31,7 @@ class Draw(NamedTuple):
     weights: Weights
     first: str  # name of a layer
     second: str  # name of another layer or the same one; two of the options use it
-    mode: str
+    mode: Mode
 
     def arrays(self) -> Weights:
         """Copies of the first layer's weight and bias, by their names."""
@@ -44,37 +44,16 @@ class Draw(NamedTuple):
 
 
 class Option(NamedTuple):
-    """One way to distort weights."""
+    """A distortion of a layer that is drawn from `layers`."""
 
-    changed: Callable[[np.random.Generator, Draw], Weights]  # gives the arrays that change
     layers: range
+    change: Callable[[np.random.Generator, Draw], Weights]  # gives the arrays that change
 
-    @property
-    def name(self) -> str:
-        """That of its function."""
-        return self.changed.__name__
-
-
-def distort(rng: np.random.Generator, weights: Weights, mode: str = "faithful") -> tuple[Weights, tuple[str, ...]]:
-    """(distorted weights, names of the options drawn: one). What does not change is shared with `weights`, which stay as they are.
-
-    Raises ValueError for a mode that does not exist.
-    """
-    check_mode(mode)
-    drawn = int(rng.integers(len(OPTIONS) if mode == "intended" else PUBLISHED_OPTIONS))
-    return carry_out(drawn, rng, weights, mode), (OPTIONS[drawn].name,)
-
-
-def carry_out(option: int, rng: np.random.Generator, weights: Weights, mode: str = "faithful") -> Weights:
-    """The weights after the option with this place in OPTIONS, on layers drawn from its range."""
-    first, second = (NAMES[number] for number in rng.choice(OPTIONS[option].layers, 2))
-    return weights | OPTIONS[option].changed(rng, Draw(weights, first, second, mode))
-
-
-def check_mode(mode: str) -> None:
-    """Raises ValueError unless a mode is one of MODES."""
-    if mode not in MODES:
-        raise ValueError(f"mode {mode!r} does not exist: choose {MODES[0]}, as published, or {MODES[1]}, without its accidents")
+    def __call__(self, rng: np.random.Generator, weights: Weights, mode: Mode = "faithful") -> Weights:
+        """New weights. Raises ValueError for an unknown mode."""
+        check_mode(mode)
+        first, second = (NAMES[number] for number in rng.choice(self.layers, 2))
+        return weights | self.change(rng, Draw(weights, first, second, mode))
 
 
 def reverse_rows(rng: np.random.Generator, draw: Draw) -> Weights:
@@ -140,6 +119,36 @@ def keep_largest_tap(rng: np.random.Generator, draw: Draw) -> Weights:
     return {f"{draw.first}.weight": np.where(np.arange(taps.shape[2]) == largest, taps, 0).reshape(weight.shape)}
 
 
+# In the published order
+OPTIONS: dict[str, Option] = {
+    "reverse_rows": Option(range(11, 16), reverse_rows),
+    "negate_rows": Option(range(8, 14), negate_rows),
+    "zero_rows": Option(range(8, 14), zero_rows),
+    "bend_rows": Option(range(10, 14), bend_rows),
+    "amplify": Option(range(8, 14), amplify),
+    "mask": Option(range(8, 14), mask),
+    "rotate_kernels": Option(range(8, 14), rotate_kernels),
+    "negate_filters": Option(range(8, 14), negate_filters),
+    "keep_largest_tap": Option(range(8, 14), keep_largest_tap),
+}
+PUBLISHED_OPTIONS = 8  # that the published code draws from
+
+
+def draw_options(rng: np.random.Generator, mode: Mode = "faithful") -> tuple[str, ...]:
+    """Name of the one option that `distort` applies, which it draws first. Raises ValueError for an unknown mode."""
+    check_mode(mode)
+    return (list(OPTIONS)[rng.integers(len(OPTIONS) if mode == "intended" else PUBLISHED_OPTIONS)],)
+
+
+def distort(rng: np.random.Generator, weights: Weights, mode: Mode = "faithful") -> tuple[Weights, tuple[str, ...]]:
+    """(distorted weights, names of the options drawn: one). `weights` stay as they are; both may share arrays.
+
+    Raises ValueError for an unknown mode.
+    """
+    drawn = draw_options(rng, mode)
+    return OPTIONS[drawn[0]](rng, weights, mode), drawn
+
+
 def _arrays_of(layer: str) -> tuple[str, str]:
     return f"{layer}.weight", f"{layer}.bias"
 
@@ -151,18 +160,3 @@ def _row_by_row(rng: np.random.Generator, draw: Draw, count: int, changed: Calla
         for array in arrays.values():
             array[row] = changed(array[row])
     return arrays
-
-
-# In the order of the published code, with its ranges of layers
-OPTIONS = (
-    Option(reverse_rows, range(11, 16)),
-    Option(negate_rows, range(8, 14)),
-    Option(zero_rows, range(8, 14)),
-    Option(bend_rows, range(10, 14)),
-    Option(amplify, range(8, 14)),
-    Option(mask, range(8, 14)),
-    Option(rotate_kernels, range(8, 14)),
-    Option(negate_filters, range(8, 14)),
-    Option(keep_largest_tap, range(8, 14)),
-)
-PUBLISHED_OPTIONS = 8  # that the published code draws from

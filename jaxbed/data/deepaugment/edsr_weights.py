@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from jaxbed.data.deepaugment.edsr_signals import Mode, check_mode
+from jaxbed.data.deepaugment.mode import Mode, check_mode
 from jaxbed.models import edsr
 from jaxbed.models.edsr import Weights
 
@@ -177,12 +177,18 @@ OPTIONS: dict[str, Option] = {
 }
 
 
+def draw_options(rng: np.random.Generator, mode: Mode = "faithful") -> tuple[str, ...]:
+    """Names of the options that `distort` applies, which it draws first. Raises ValueError for an unknown mode."""
+    check_mode(mode)
+    return tuple(rng.choice(list(OPTIONS), DRAWS).tolist())
+
+
 def distort(rng: np.random.Generator, weights: Weights, mode: Mode = "faithful") -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """(distorted weights, names of the options in the order they acted). `weights` stay as they are; both may share arrays.
 
     Raises ValueError for an unknown mode, and for a network of fewer than two blocks.
     """
-    drawn = tuple(rng.choice(list(OPTIONS), DRAWS).tolist())
+    drawn = draw_options(rng, mode)
     changed = dict(weights)
     for name in drawn:
         changed = OPTIONS[name](rng, changed, mode)

@@ -1,0 +1,97 @@
+"""Rows of `scripts/bench.py generate`: what makes DeepAugment's images, without reading and writing them."""
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxbed.data import stream
+from jaxbed.data.deepaugment import runs
+from jaxbed.data.deepaugment.networks import NETWORKS
+from jaxbed.models import cae, edsr
+from peers import process
+from peers.images import smooth
+from peers.timing import Arm, Rules, pair
+
+IMAGES = 1_281_167  # of ImageNet's training set
+REFRESH = 0.05  # probability of new weights at an image: a run of images has 20 on average
+
+
+class Case(NamedTuple):
+    """One network, and how images pass through it."""
+
+    net: str
+    width: int
+    blocks: int  # of EDSR
+    side_px: int  # shorter side; the longer one is a third longer, as of most of ImageNet's images
+    run: int  # images that share weights
+    batch: int
+
+
+def cases(small: bool) -> dict[str, Case]:
+    if small:
+        return {net: Case(net, 4, 2, 16, run=3, batch=2) for net in NETWORKS}
+    return {net: Case(net, 64, 16, network.side_px, run=round(1 / REFRESH), batch=8) for net, network in NETWORKS.items()}
+
+
+def generate(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+    """Images per second with new weights and signals, in float32, against one image per call: PyTorch's, or jaxbed's without PyTorch."""
+    results = []
+    for name, case in cases(arguments.small).items():
+        if arguments.nets and name not in arguments.nets:
+            continue
+        ours = Arm(*generating(f"{case.run} share weights", case))
+        if peer:
+            settings = {**case._asdict(), "refresh": REFRESH}
+            with process.Other(arguments.peer_python, "peers.torch_deepaugment", settings, 1, "PyTorch") as other:
+                results.append(pair(f"{name} / PyTorch", [Arm(*other.arm()), ours], rules, _nothing))
+        else:
+            one = Arm(*generating("one per call", case._replace(batch=1)))
+            results.append(pair(name, [one, ours], rules, _nothing))
+        hours = [f"{arm['name']} {IMAGES / arm['images_per_second']['median'] / 3600:,.1f}" for arm in results[-1]["arms"]]
+        print(f"{name}: hours of this device for {IMAGES:,} images: {', '.join(hours)}", flush=True)
+        results[-1]["hours"] = [IMAGES / arm["images_per_second"]["median"] / 3600 for arm in results[-1]["arms"]]
+    return results
+
+
+def generating(name: str, case: Case) -> tuple:
+    """The arm of data_prep/deepaugment.py; a step is one run of images. Draws and distorted weights are made ahead in a thread."""
+    network, rng = NETWORKS[case.net], np.random.default_rng(0)
+    weights = edsr.draw(rng, case.width, case.blocks) if case.net == "edsr" else cae.draw(rng, case.width)
+    height, width = case.side_px, 4 * case.side_px // 3
+    image = smooth(case.run, width)[:, :height]
+    sizes_px = np.full((case.run, 2), (height, width), np.int32)
+
+    def prepared() -> Iterator[tuple[Any, list[tuple]]]:
+        for number in itertools.count():
+            rngs = (runs.generator(number, case.net, str(place), "signal") for place in range(case.run))
+            drawn = [network.draw(of_image, "faithful", weights)[0] for of_image in rngs]
+            distorted, _ = network.distort(runs.generator(number, case.net, "", "weights"), weights, "faithful")
+            params, passes = jax.device_put(network.prepare(distorted)), []
+            for canvas, chosen in runs.batches(sizes_px, case.batch):
+                levels = np.zeros((len(chosen), *canvas, 3), np.uint8)
+                levels[:, :height, :width] = image[chosen]
+                passes.append((levels, sizes_px[chosen], jax.tree.map(lambda *fields: np.stack(fields), *(drawn[i] for i in chosen))))
+            yield params, passes
+
+    ahead = stream.ahead(prepared())
+
+    def run(steps: int) -> None:
+        waiting: list = []
+        for params, passes in itertools.islice(ahead, steps):
+            for given in passes:
+                waiting.append(network.outputs(params, *given))
+                if len(waiting) > 2:  # as the command, which fetches one batch while the device computes the next
+                    np.asarray(waiting.pop(0))
+        for output in waiting:
+            np.asarray(output)
+
+    return name, run, case.run, 1, list
+
+
+def _nothing(*arms: dict) -> dict:
+    """Losses are not what is measured here."""
+    return {}
