@@ -8,7 +8,6 @@ images; `drop_last_bin` does so too.
 """
 
 import numpy as np
-from scipy import optimize, special, stats
 
 BIN = 100  # images
 RECALL = 0.95
@@ -54,6 +53,8 @@ def soft_f1(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
 
 def auroc(score: np.ndarray, anomaly: np.ndarray) -> np.ndarray:
     """Chance that an anomaly scores higher than another image, [S]; score [S, n], anomaly [n]. Ties count half."""
+    from scipy import stats  # which takes longer to import than the rest of evaluation
+
     n = anomaly.sum()
     ranks = stats.rankdata(score, axis=1, nan_policy="propagate")
     return (ranks[:, anomaly].sum(1) - n * (n + 1) / 2) / (n * (~anomaly).sum())
@@ -93,6 +94,8 @@ def _by_threshold(score: np.ndarray, anomaly: np.ndarray) -> tuple[np.ndarray, n
 
 def temperature(logits: np.ndarray, label: np.ndarray) -> float:
     """The temperature in TEMPERATURES at which softmax(logits [n, C] / T) gives labels [n] the largest likelihood, to 1e-4."""
+    from scipy import optimize, special
+
     logits = logits.astype(float)
     right = logits[np.arange(len(label)), label]
 

@@ -50,7 +50,8 @@ def blocks(seeds: parallel.Seeds, images: list[np.ndarray | stream.Images], batc
         return functools.partial(_read, seeds, stream.join(streamed), batch)
     arrays = [each for each in images if isinstance(each, np.ndarray)]
     steps = -(-sum(len(array) for array in arrays) // batch)
-    whole = np.resize(np.concatenate(arrays), (steps * batch, *arrays[0].shape[1:])).reshape(steps, batch, *arrays[0].shape[1:])
+    more = np.arange(steps * batch - sum(len(array) for array in arrays)) % len(arrays[0])
+    whole = np.concatenate([*arrays, arrays[0][more]]).reshape(steps, batch, *arrays[0].shape[1:])
     return functools.partial(list, [seeds.place(whole, None, "data")])
 
 

@@ -14,7 +14,7 @@ import functools
 import json
 import pathlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -92,9 +92,11 @@ def answer(
                 whole = ask(workdir / point.name / FOLDER / exam.name, images, exam.conditions_of(images))
                 looked = functools.partial(_unanswered, whole, epoch_of[rows], program.seeds.numbers[rows], identities)
                 left = set(processes.first(looked))
+                blocks = functools.cache(functools.partial(_blocks, networks, images.split))
                 for part in _passes([condition for condition in whole.conditions if condition.name in left]):
                     started, question = time.monotonic(), whole._replace(conditions=part)
-                    if not _answer(networks(), question, epoch_of[rows], identities, point.cfg.eval.batch_size, threads, interrupt):
+                    size = min(point.cfg.eval.batch_size, attacking.BATCH if isinstance(part[0], Attacked) else point.cfg.eval.batch_size)
+                    if not _answer(networks(), question, blocks(size)(), epoch_of[rows], identities, threads, interrupt):
                         return interrupt.signal
                     log.write(
                         "measures",
@@ -189,19 +191,18 @@ def _networks(program: Program, point: GridPoint, rows: slice, weights: Callable
 def _answer(
     networks: Networks,
     question: Question,
+    blocks: Iterable[jax.Array],
     epochs: np.ndarray,
     identities: Mapping[int, str],
-    batch_size: int,
     threads: ThreadPoolExecutor,
     interrupt: Interrupt,
 ) -> bool:
-    """Answers one set, each seed at its epoch [S], and writes what was answered; whether it came to its end."""
+    """Answers one set, in blocks of images, each seed at its epoch [S], and writes what was answered; whether it came to its end."""
     seeds, (split, _, rule, *_), applied = networks.seeds, question.images, [networks.place(each) for each in question.conditions]
     given: dict[str, list[jax.Array]] = {name: [] for condition in applied for name in condition.answers}
     unmoved: dict[str, list[jax.Array]] = {name: [] for name in given}
     before: list[jax.Array] = []
-    most = attacking.BATCH if any(isinstance(each, Attacked) for each in applied) else batch_size
-    for images, words, label in _batches(seeds, split, min(batch_size, most)):
+    for images, words, label in _batches(seeds, split, blocks):
         if interrupt.signal:
             return False
         if not before and jax.default_backend() != "cpu" and processes.count() == 1:
@@ -244,10 +245,15 @@ def _write(path: pathlib.Path, content: dict[str, np.ndarray], images: int, chec
     answers.write(path, {**content, "checkpoint": checkpoint, "asked": asked})
 
 
-def _batches(seeds: parallel.Seeds, split: Split, batch_size: int) -> Iterator[tuple[jax.Array, jax.Array, jax.Array]]:
+def _blocks(networks: Callable[[], Networks], split: Split, batch_size: int) -> Callable[[], Iterable[jax.Array]]:
+    """Reads the images in blocks of batches of that size: for each pass, or once where they are in memory."""
+    return pools.blocks(networks().seeds, [pools.strict(split.image)], batch_size)
+
+
+def _batches(seeds: parallel.Seeds, split: Split, blocks: Iterable[jax.Array]) -> Iterator[tuple[jax.Array, jax.Array, jax.Array]]:
     """(images uint8 [B, H, W, C], words of their names [B, 2], labels [B]); the last batches are filled up, with the first images."""
     words, first = conditions.words(split.name.tolist()), 0
-    for block in pools.blocks(seeds, [pools.strict(split.image)], batch_size)():
+    for block in blocks:
         steps, size = block.shape[:2]
         rows = np.arange(first, first + steps * size).reshape(steps, size) % len(words)
         first += steps * size

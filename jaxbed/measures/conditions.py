@@ -58,7 +58,7 @@ class Attacked(NamedTuple):
         return hashlib.sha256(f"{VERSION} {self.name} {self.kind} {self.radius!r} {attacks.CONSTANTS[self.kind]}".encode()).hexdigest()[:16]
 
 
-COMPILERS = 8  # threads
+COMPILERS = 4  # threads: each holds a batch of changed images
 VERSION = 1  # to be counted up where a change means something else under the same name
 
 
