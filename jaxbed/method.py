@@ -53,6 +53,8 @@ class Method(NamedTuple):
     sampling: Sampling | None = None  # None: every image once an epoch
     rows: Callable[[np.ndarray, np.ndarray | None], dict[str, np.ndarray]] | None = None  # (label, bias) -> {name: [N, ...]}, for batches
     features: Callable[[PyTree, PyTree, jax.Array], jax.Array] | None = None  # (params, stats, image) -> [B, F], where a stage needs them
+    # (params, stats, image, label [B]) -> images made harder, where validation is to watch what that leaves of accuracy
+    attacked: Callable[[PyTree, PyTree, jax.Array, jax.Array], jax.Array] | None = None
 
 
 class Info(NamedTuple):

@@ -13,6 +13,7 @@ from test_config import of_file
 
 from jaxbed import main as whole
 from jaxbed.data import imagenet
+from jaxbed.evaluation import validation
 from jaxbed.method import Info
 from jaxbed.methods import fast_adversarial
 from jaxbed.methods.parts import losses
@@ -57,6 +58,31 @@ def test_it_trains_on_images_that_the_network_gets_more_wrong():
     strongest = np.clip(given["image"] + 16 / 255 * np.sign(gradient), 0, 1)
     worst = losses.cross_entropy(made.predict(state.params, state.stats, strongest), given["label"]).mean()
     assert clean < float(metrics["loss"]) <= float(worst) * 1.01
+
+
+def test_the_attack_on_validation_images_climbs_within_the_radius():
+    made, state, _, _ = after_a_step(fast_adversarial.Config(epsilon=16.0))
+    given = batch()
+
+    def loss(image):
+        return losses.cross_entropy(made.predict(state.params, state.stats, image), given["label"]).mean()
+
+    moved = jax.jit(made.attacked)(state.params, state.stats, given["image"], given["label"])
+    assert np.abs(moved - given["image"]).max() <= 16 / 255 + 1e-6 and moved.min() >= 0 and moved.max() <= 1
+    assert loss(moved) > loss(given["image"])
+
+
+def test_a_fall_of_accuracy_under_attack_is_reported(tmp_path, monkeypatch, capsys):
+    cfg = tiny.mlp_config("fast_adversarial", eval=tiny.config.Eval(batch_size=48))
+    monkeypatch.setattr(validation, "FALL", -1.0)  # so that anything is one
+    assert whole.run(cfg, tmp_path) == 0
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    accuracies = [line["metrics"]["val/attacked"] for line in lines if line["kind"] == "epoch"]
+    assert [len(of_seeds) for of_seeds in accuracies] == [2, 2] and "val/attacked" in capsys.readouterr().out
+    said = [line["text"] for line in lines if "catastrophic overfitting" in str(line.get("text"))]
+    for seed, text in zip((0, 1), said, strict=True):  # not after the first epoch
+        before, after = (f"{100 * of_seeds[seed]:.0f}" for of_seeds in accuracies)
+        assert text.startswith(f"seed {seed}: accuracy on val under attack fell from {before} to {after} % within an epoch")
 
 
 def test_normalisation_layers_need_not_decay():

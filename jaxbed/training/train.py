@@ -67,7 +67,7 @@ def train(
     if lost:
         raise ValueError(f"{epochs.folder} has lost epochs {lost} and cannot make them again: delete {epochs.folder.parent} to start over")
 
-    validation = Validation(cfg, points, program.method, program.seeds) if cfg.eval.while_training else None
+    validation = Validation(cfg, points, program.method, program.seeds, log.say) if cfg.eval.while_training else None
     with Interrupt() as interrupt, log.training(cfg, points, program, step) as record:
         alive, saved_at = parallel.gather(run.alive), time.monotonic()
         looked_at = saved_at
