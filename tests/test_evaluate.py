@@ -76,10 +76,10 @@ def one_compilation():
             programs[key] = points[0].source, assemble(cfg, points, *rest, **options)  # as long as the source lives, its id is its own
         return programs[key][1]
 
-    def pool_once(predict, seeds, source, sets, batch_size):
-        key = predict, id(source), tuple(sets), batch_size
+    def pool_once(predict, seeds, source, sets, *rest):
+        key = predict, id(source), tuple(sets), rest
         if key not in pools_of:
-            pools_of[key] = source, pool(predict, seeds, source, sets, batch_size)
+            pools_of[key] = source, pool(predict, seeds, source, sets, *rest)
         return pools_of[key][1]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -159,6 +159,23 @@ def test_each_image_is_answered_as_if_alone(source, workdir, batch_size):
     cfg = dataclasses.replace(CONFIG, eval=config.Eval(batch_size=batch_size))
     assert run(cfg, source, workdir) == 0
     check_answers(cfg, source, workdir)
+
+
+def test_scores_are_the_logits_of_each_seed_alone_and_are_added_where_they_are_wanted_later(source, answered):
+    cfg = dataclasses.replace(CONFIG, eval=dataclasses.replace(CONFIG.eval, keep_scores=True))
+    before = answers(answered, "edge", 2)
+    assert run(cfg, source, answered) == 0
+    check_answers(cfg, source, answered)
+    weights = jax.device_get(checkpoints(cfg, source, answered)[0].load(2, checkpoints(cfg, source, answered)[1]))
+    with np.load(answered / "responses" / "edge" / "2.npz") as stored:
+        found, response = stored["scores"], stored["response"]
+    expected_scores = made(cfg, source)[1](weights["params"], weights["stats"], source.sets["edge"].split.image)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, expected_scores, rtol=2e-3, atol=2e-3)
+    np.testing.assert_array_equal(response, before)
+    written = (answered / "responses" / "edge" / "2.npz").stat().st_mtime_ns
+    assert run(CONFIG, source, answered) == 0  # no longer wanted: what is there stays
+    assert (answered / "responses" / "edge" / "2.npz").stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize("mesh", [parallel.Mesh(2, 2), parallel.Mesh(1, 4), parallel.Mesh(2, 1, within="map")], ids=str)
