@@ -5,7 +5,8 @@
     img/0002.png,cow,beach,test
 
 file   path of an image, relative to the folder of the images
-label  name of its class; the classes are those of the training images, sorted by name
+label  name of its class; the classes are those of the training images, sorted by name. With data.multi_label=True, names of all its
+       classes, "shorts|vest", or nothing: without that setting, "|" is part of a name like any other sign
 bias   what the shortcut shows in this image: either the name of the class that the shortcut votes for, or a value of an attribute (grass,
        beach). The votes of attribute values are derived from the training images: a value votes for the class in which it has the largest
        share. A value that is as frequent in another class, or that no training image has, votes for none. Empty: unknown
@@ -24,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxbed.data import image_files, tables
+from jaxbed.evaluation.label_lists import BETWEEN
 
 NEEDED, OPTIONAL = ("file", "label"), ("bias", "split")
 COLUMNS = "its columns must be file,label and, if known, bias and split"
@@ -42,8 +44,10 @@ class Row(NamedTuple):
     split: str
 
 
-def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]]:
+def read(path: pathlib.Path, folder: pathlib.Path, multi_label: bool = False) -> tuple[list[Row], list[str]]:
     """The rows, sorted by file, and notes for the log.
+
+    multi_label: labels are lists of classes, which may be empty; a bias is not allowed.
 
     Raises ValueError, which names file and line, for an invalid table or row, and FileNotFoundError for missing images.
     """
@@ -57,7 +61,9 @@ def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]
         row = Row(
             line, fields["file"].strip(), fields["label"].strip(), fields.get("bias", "").strip(), fields.get("split", "train").strip()
         )
-        for name in (*NEEDED, "split"):
+        if multi_label and row.bias:
+            raise ValueError(f"{path}, line {line}: bias = {row.bias!r}: images with several classes have none, leave the column out")
+        for name in ("file", "split") if multi_label else (*NEEDED, "split"):
             if not getattr(row, name):
                 raise ValueError(f"{path}, line {line}: {name} is empty: every row needs a {name}")
         if fault := split_fault(row.split):
@@ -81,6 +87,38 @@ def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]
             f"{path} names {len(absent)} images that are not in {folder}, e.g. {first}: give paths relative to data.train"
         )
     return sorted(rows, key=lambda row: row.file), notes
+
+
+def classes_of(path: pathlib.Path, rows: Sequence[Row], ordered: Sequence[str] = (), multi_label: bool = False) -> tuple[str, ...]:
+    """The classes, in the order that is given or sorted by name.
+
+    Raises ValueError for a table without training images, for a row with another class than these have, and for a faulty list of classes.
+    """
+    named = [names_of(row) if multi_label else [row.label] for row in rows]
+    classes = tuple(ordered) or tuple(
+        sorted({name for row, of_row in zip(rows, named, strict=True) if row.split == "train" for name in of_row})
+    )
+    if not classes or not any(row.split == "train" for row in rows):
+        lacking = "label in its rows" if any(row.split == "train" for row in rows) else "row"
+        raise ValueError(f"{path} has no {lacking} for the training set (split = train): add one for each training image")
+    for row, of_row in zip(rows, named, strict=True):
+        if multi_label and (len(set(of_row)) < len(of_row) or "" in of_row):
+            cure = f"name each of its classes once, as in {BETWEEN.join(classes[:2])}, or none"
+            raise ValueError(f"{path}, line {row.line}: label = {row.label!r} is no list of classes: {cure}")
+        if strange := [name for name in of_row if name not in classes]:
+            fault = "is not one of data.classes" if ordered else "is not a class of the training set"
+            raise ValueError(f"{path}, line {row.line}: label = {strange[0]!r} {fault} ({shown(classes, 10)}): correct the label")
+    return classes
+
+
+def names_of(row: Row) -> list[str]:
+    """The classes of a row of a multi-label table."""
+    return [name.strip() for name in row.label.split(BETWEEN)] if row.label else []
+
+
+def targets(rows: Sequence[Row], classes: Sequence[str]) -> np.ndarray:
+    """[rows, classes] uint8: 1 for each class that a row of a multi-label table names."""
+    return np.array([[name in of_row for name in classes] for of_row in map(names_of, rows)], np.uint8)
 
 
 def _unused(path: pathlib.Path, columns: list[str]) -> list[str]:
