@@ -10,7 +10,8 @@ label  name of its class; the classes are those of the training images, sorted b
 bias   what the shortcut shows in this image: either the name of the class that the shortcut votes for, or a value of an attribute (grass,
        beach). The votes of attribute values are derived from the training images: a value votes for the class in which it has the largest
        share. A value that is as frequent in another class, or that no training image has, votes for none. Empty: unknown
-split  train, val, test or the name of an OOD set; without this column all images are training images
+split  train, val, test or the name of an OOD set; without this column all images are training images. With data.multi_label=True, an image
+       may be in several test and OOD sets, with a row and other classes in each
 
 Other columns are ignored and logged.
 """
@@ -54,7 +55,7 @@ def read(path: pathlib.Path, folder: pathlib.Path, multi_label: bool = False) ->
     if not path.is_file():
         raise FileNotFoundError(f"data.table = {str(path)!r} is not a file: name a CSV file with --config.data.table=TABLE.csv; {COLUMNS}")
     rows, notes, twice = [], [], []
-    seen: dict = {}
+    seen: dict[str, dict[str, int]] = {}  # {file: {split: line}}
     for line, fields in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
         if not seen:
             notes += _unused(path, list(fields))
@@ -72,12 +73,15 @@ def read(path: pathlib.Path, folder: pathlib.Path, multi_label: bool = False) ->
         if os.path.isabs(name) or name.startswith(os.pardir):
             raise ValueError(f"{path}, line {line}: file = {row.file!r} is not in {folder}: give paths relative to data.train")
         file = os.path.realpath(folder / name)  # resolves links to the same image
-        if file in seen:
-            twice.append(f"{row.file} (lines {seen[file]} and {line})")
-        seen[file] = line
+        for split, other in seen.setdefault(file, {}).items():
+            if not multi_label or row.split in (split, "train", "val") or split in ("train", "val"):
+                twice.append(f"{row.file} (lines {other} and {line})")
+        seen[file][row.split] = line
         rows.append(row._replace(file=name.replace(os.sep, "/")))
     if twice:
         cure = "Each image must have exactly one row: delete the others"
+        if multi_label:
+            cure = "Each image must have exactly one row, or one in each of several test sets: delete the others"
         raise ValueError(f"{path} lists {len(twice)} images twice: {shown(twice)}. {cure}")
     if not rows:
         raise ValueError(f"{path} has no rows: add a row for each image; {COLUMNS}")
