@@ -17,7 +17,7 @@ import tiny
 from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, cells
 from jaxbed.data.split import Split
-from jaxbed.evaluation import decision_rules, evaluate, metrics, pools
+from jaxbed.evaluation import calibration, decision_rules, evaluate, measures, metrics, pools
 from jaxbed.models import simple_conv
 from jaxbed.training import lock, members, train
 from jaxbed.training.log import Log
@@ -161,7 +161,7 @@ def test_each_image_is_answered_as_if_alone(source, workdir, batch_size):
     check_answers(cfg, source, workdir)
 
 
-def test_scores_are_the_logits_of_each_seed_alone_and_are_added_where_they_are_wanted_later(source, answered):
+def test_scores_are_the_logits_of_each_seed_alone_and_are_added_where_they_are_wanted_later(source, answered, monkeypatch):
     cfg = dataclasses.replace(CONFIG, eval=dataclasses.replace(CONFIG.eval, keep_scores=True))
     before = answers(answered, "edge", 2)
     assert run(cfg, source, answered) == 0
@@ -173,6 +173,19 @@ def test_scores_are_the_logits_of_each_seed_alone_and_are_added_where_they_are_w
     assert found.dtype == np.float16
     np.testing.assert_allclose(found, expected_scores, rtol=2e-3, atol=2e-3)
     np.testing.assert_array_equal(response, before)
+    config.save(cfg, answered / "config.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(measures, "MEASURES", dict(measures.MEASURES))
+        for name in ("rms_calibration_error", "rms_calibration_error_at_temperature", "temperature"):
+            measures.add(name)
+        frame = metrics.scores(answered)
+    with np.load(answered / "responses" / "val" / "2.npz") as stored:
+        fitted = [calibration.temperature(of_seed, source.sets["val"].split.label) for of_seed in stored["scores"]]
+    of_set = frame[(frame["dataset"] == "edge") & (frame["epoch"] == 2)].set_index(["metric", "run"])["value"]
+    assert of_set["temperature"].tolist() == fitted
+    p = np.exp(found.astype(float) / np.array(fitted)[:, None, None])
+    error = calibration.rms_error((p / p.sum(-1, keepdims=True)).max(-1), response == source.sets["edge"].split.label)
+    np.testing.assert_allclose(of_set["rms_calibration_error_at_temperature"], error, rtol=1e-4)
     written = (answered / "responses" / "edge" / "2.npz").stat().st_mtime_ns
     assert run(CONFIG, source, answered) == 0  # no longer wanted: what is there stays
     assert (answered / "responses" / "edge" / "2.npz").stat().st_mtime_ns == written

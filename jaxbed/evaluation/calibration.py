@@ -91,6 +91,13 @@ def by_threshold(score: np.ndarray, anomaly: np.ndarray) -> tuple[np.ndarray, np
     return anomaly[order].cumsum()[last], last + 1
 
 
+def confidence_at(temperature: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """The largest probability of softmax(logits [S, n, C] / temperature [S]), [S, n]; NaN for a seed without temperature."""
+    return np.array(
+        [special.softmax(of_seed.astype(np.float32) / t, axis=1).max(1) for of_seed, t in zip(logits, temperature, strict=True)]
+    )
+
+
 def temperature(logits: np.ndarray, label: np.ndarray) -> float:
     """The temperature in TEMPERATURES at which softmax(logits [n, C] / T) gives labels [n] the largest likelihood, to 1e-4."""
     logits = logits.astype(float)

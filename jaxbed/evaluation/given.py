@@ -32,6 +32,7 @@ class Answers:
     confidence: np.ndarray | None = None  # [S, n]: largest probability, NaN for none
     energy: np.ndarray | None = None  # [S, n], of a set with anomalies
     scores: np.ndarray | None = None  # [S, n, classes] float16: logits, where they are kept, NaN for none
+    temperature: np.ndarray | None = None  # [S]: that of the same network's scores on the validation images, NaN where it is unknown
     targets: np.ndarray | None = None  # [n, classes] of zeros and ones, of a multi-label set; its labels are -1
 
     @cached_property

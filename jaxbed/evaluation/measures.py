@@ -158,6 +158,17 @@ def _of_confidence(function: Callable[..., np.ndarray]) -> Measure:
     return measured
 
 
+def temperature(answers: Answers) -> Counts | None:
+    return None if answers.temperature is None else plain(answers.temperature)
+
+
+def rms_calibration_error_at_temperature(answers: Answers) -> Counts | None:
+    """The RMS error of the confidence that the scores have at the temperature; only where they are kept."""
+    if answers.temperature is None or answers.scores is None:
+        return None
+    return plain(calibration.rms_error(calibration.confidence_at(answers.temperature, answers.scores), answers.correct))
+
+
 def _of_anomalies(function: Callable[[np.ndarray, np.ndarray], np.ndarray], score: str, answers: Answers) -> Counts | None:
     """A measure of how well a score tells images of no class from the others."""
     given = answers.energy if score == "energy" else answers.confidence
@@ -190,6 +201,8 @@ CALIBRATION: dict[str, Measure] = {  # computed where they are asked for by name
     "mad_calibration_error_as_released": _of_confidence(functools.partial(calibration.mad_error, drop_last_bin=True)),
     "aurra": _of_confidence(calibration.aurra),
     "soft_f1": _of_confidence(calibration.soft_f1),
+    "temperature": temperature,
+    "rms_calibration_error_at_temperature": rms_calibration_error_at_temperature,
 }
 ANOMALIES: dict[str, Measure] = {  # of sets with images of no class, which have no others
     f"{name}_{score}": functools.partial(_of_anomalies, function, score)
@@ -226,6 +239,11 @@ def measure(answers: Answers) -> dict[str, Counts]:
 def is_extra(name: str) -> bool:
     """Whether `add` is needed before a measure of that name is computed."""
     return ":" in name or name in CALIBRATION
+
+
+def needs_temperature() -> bool:
+    """Whether a measure was added that reads `Answers.temperature`."""
+    return "temperature" in MEASURES or "rms_calibration_error_at_temperature" in MEASURES
 
 
 def add(name: str) -> None:

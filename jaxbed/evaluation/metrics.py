@@ -1,5 +1,6 @@
 """From answers to tables of scores. Reads what `evaluate` wrote; knows neither JAX nor the network. What is measured: `measures`."""
 
+import dataclasses
 import hashlib
 import pathlib
 import re
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from jaxbed.data import model_vs_human
-from jaxbed.evaluation import label_lists, measures
+from jaxbed.evaluation import calibration, label_lists, measures
 from jaxbed.evaluation.answers import ANSWERS, LOGITS, SCORES, read_answers, read_sets
 from jaxbed.stats import names
 from jaxbed.stats.reading import delimited, numbers
@@ -33,6 +34,7 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     workdir = pathlib.Path(workdir)
     algorithm, about = _about(workdir)
     rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
+    temperatures = _temperatures(workdir, about) if measures.needs_temperature() else {}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
         images = _images(workdir, dataset, facts)
@@ -47,6 +49,9 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
             cells = about.get("training_cells", ())
             known = (about["data"]["cue"], cells, images.real, kept, images.anomaly, groups)
             given = measures.Answers(response, images.label, images.bias, *known, **scores_of_answers, targets=targets)
+            if (epoch := int(path.stem)) in temperatures and targets is None and facts.get("decision") == "argmax":
+                of_seeds = [temperatures[epoch].get(int(seed), np.nan) for seed in seeds]
+                given = dataclasses.replace(given, temperature=np.array(of_seeds))
             for metric, (value, n_correct, n_total) in measures.measure(given).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
@@ -59,6 +64,19 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     frame = pd.DataFrame({"algorithm": algorithm, **columns})[COLUMNS]
     frame = frame[frame["value"].notna()]  # shape bias, where no answer names shape or texture
     return pd.concat([frame, _gap(frame)], ignore_index=True)
+
+
+def _temperatures(workdir: pathlib.Path, about: dict) -> dict[int, dict[int, float]]:
+    """{epoch: {seed: temperature}} of the validation images whose scores are kept; {} unless one set of such images decides by argmax."""
+    sets = {name: facts for name, facts in about["sets"].items() if facts["role"] == "val" and "targets" not in facts}
+    if len(sets) != 1 or (pair := next(iter(sets.items())))[1].get("decision") != "argmax":
+        return {}
+    found, label = {}, _images(workdir, *pair).label
+    for path in answers(workdir / "responses" / pair[0]):
+        _, seeds, _, kept = _answers(workdir, path, len(label), pair[1])
+        logits = [(int(seed), of_seed) for seed, of_seed in zip(seeds, kept.get(LOGITS, ()), strict=LOGITS in kept)]
+        found[int(path.stem)] = {seed: calibration.temperature(x, label) for seed, x in logits if np.isfinite(x).all()}
+    return {epoch: of_seeds for epoch, of_seeds in found.items() if of_seeds}
 
 
 def _gap(frame: pd.DataFrame) -> pd.DataFrame:

@@ -248,10 +248,7 @@ def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:
 
 
 def odd_classes(split: Split, role: str, source: Source) -> str:
-    """What to know of a set with images of classes that no training image has, and of a validation set of one class.
-
-    Of a multi-label set, the classes that no image has: measures leave them out.
-    """
+    """What to know of a set of classes that no training image has, of validation in one class, of a multi-label set without some."""
     if split.multi_label:
         absent = [name for name, present in zip(source.class_names, split.label.max(0), strict=True) if not present]
         return f"no image has the class {', '.join(absent)}: it has weight 0 in this set's scores" if absent else ""
