@@ -18,9 +18,10 @@ from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 from jaxbed.evaluation import answers, label_lists, measures, metrics, multi_label
 from jaxbed.measures import main as measuring
-from jaxbed.methods import augmix
+from jaxbed.methods import augmix, noise2net
 from jaxbed.methods.parts import losses
 from jaxbed.stats import main as statistics
+from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import rules
 from jaxbed.system import ending
 from jaxbed.training import log, program
@@ -157,8 +158,9 @@ def test_methods_take_several_classes_where_they_say_so():
         program.make_method(tiny.mlp_config(batch_size=2), source_of(split_of(TARGETS[1:2] * 2)))
 
 
-def test_a_step_of_augmix_takes_targets():
-    made, batch = tiny._method_and_batch(augmix.Config(consistency=False))
+@pytest.mark.parametrize("method", [augmix.Config(consistency=False), noise2net.Config()], ids=["augmix", "noise2net"])
+def test_a_step_takes_targets(method):
+    made, batch = tiny._method_and_batch(method)
     batch = {**batch, "label": np.zeros((8, 16), np.float32)}
     state = jax.eval_shape(made.init, jax.random.key(0), batch)
     metrics = jax.eval_shape(made.step, state, batch, jax.random.key(0))[1]
@@ -220,8 +222,11 @@ def messages(workdir: pathlib.Path) -> list[dict]:
     return [json.loads(line) for line in (workdir / "log.jsonl").read_text().splitlines()]
 
 
-def test_training_learns_several_classes_and_stats_compare_them(trained, capsys):
-    assert statistics.main([str(trained)]) == 0
+def test_training_learns_several_classes_and_stats_compare_them(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
+    assert statistics.main([str(trained), "--out", str(tmp_path / "out")]) == 0
+    assert json.loads((tmp_path / "out" / "stats.json").read_text())["metric"] == "pr_auc_weighted"
+    assert not (tmp_path / "out" / "confusions.csv").exists()
     text = capsys.readouterr().out
     assert "pr_auc_weighted" in text and "best_val" in text
     frame = metrics.scores(trained)
