@@ -25,6 +25,7 @@ from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import rules
 from jaxbed.system import ending
 from jaxbed.training import log, program
+from jaxbed.tuning import sweep
 
 A, SCORES_A = (1, 0, 1, 1, 0), (0.9, 0.8, 0.7, 0.4, 0.1)
 B, SCORES_B = (0, 1, 0, 0, 1), (0.6, 0.5, 0.4, 0.3, 0.2)
@@ -113,7 +114,7 @@ def test_targets_that_do_not_fit_are_refused(change, message):
 
 def test_sets_are_all_multi_label_or_none_is_and_have_no_other_question():
     plain = split_of(TARGETS)._replace(label=np.zeros(4, np.int32))
-    with pytest.raises(ValueError, match="give all sets targets"):
+    with pytest.raises(ValueError, match=r"set val has targets \[n, classes\], and the training set labels \[n\]: give all sets the same"):
         dataclasses.replace(source_of(split_of(TARGETS)), train=plain)
     with pytest.raises(ValueError, match="set val: a multi-label set has the decision argmax"):
         source_of(split_of(TARGETS), anomaly=np.array([True, False, False, False]))
@@ -133,6 +134,9 @@ def test_such_sets_are_described_and_divided():
         "  all          4",
     ]
     assert held_out.divide(source.train, 0.5, 0).sum() == 2
+    assert sweep.check_criterion("best_val", tiny.mlp_config(), source) == "val"
+    with pytest.raises(ValueError, match="clothes has 0 and 0: take --criterion best_val"):
+        sweep.check_criterion("ac_score", tiny.mlp_config(), source)
 
 
 def test_lists_are_targets_and_back():

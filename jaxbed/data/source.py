@@ -59,10 +59,10 @@ class Source:
         sizes = [component.size for component in self.components]
         if sizes and sum(sizes) != len(self.train.label):
             raise ValueError(f"{self.name}: components of {sizes} images do not add up to {len(self.train.label)}")
-        if len(kinds := {split.multi_label for split in (self.train, *(one.split for one in self.sets.values()))}) > 1:
-            raise ValueError(
-                f"{self.name}: labels are {sorted(kinds)} for multi-label: give all sets targets [n, classes], or all labels [n]"
-            )
+        if other := [name for name, one in self.sets.items() if one.split.multi_label != self.multi_label]:
+            forms = "targets [n, classes]", "labels [n]"
+            own, needed = forms[:: 1 if self.sets[other[0]].split.multi_label else -1]
+            raise ValueError(f"set {other[0]} has {own}, and the training set {needed}: give all sets the same")
         for name, evaluation_set in self.sets.items():
             if evaluation_set.role not in ROLES:
                 raise ValueError(f"set {name}: role {evaluation_set.role!r} is not one of {', '.join(ROLES)}")
