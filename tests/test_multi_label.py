@@ -16,7 +16,7 @@ from jaxbed.data import folder, held_out
 from jaxbed.data import source as sources
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
-from jaxbed.evaluation import answers, label_lists, measures, metrics, multi_label
+from jaxbed.evaluation import answers, label_lists, measures, metrics, multi_label, pools
 from jaxbed.measures import main as measuring
 from jaxbed.methods import augmix, noise2net
 from jaxbed.methods.parts import losses
@@ -24,7 +24,7 @@ from jaxbed.stats import main as statistics
 from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import rules
 from jaxbed.system import ending
-from jaxbed.training import log, program
+from jaxbed.training import log, program, train
 from jaxbed.tuning import sweep
 
 A, SCORES_A = (1, 0, 1, 1, 0), (0.9, 0.8, 0.7, 0.4, 0.1)
@@ -169,6 +169,26 @@ def test_a_step_takes_targets(method):
     state = jax.eval_shape(made.init, jax.random.key(0), batch)
     metrics = jax.eval_shape(made.step, state, batch, jax.random.key(0))[1]
     assert {name: value.shape for name, value in metrics.items()} == {"loss": (), "accuracy": ()}
+
+
+def test_seeds_that_train_and_answer_at_once_are_each_alone():
+    rng = np.random.default_rng(0)
+    source = source_of(split_of(rng.integers(0, 2, (16, 3)))._replace(image=rng.integers(0, 256, (16, 4, 4, 3), np.uint8)))
+
+    def scores(seeds: int, first: int) -> np.ndarray:
+        cfg = tiny.mlp_config(batch_size=8, seeds=seeds, first_seed=first, optim=tiny.Optim(lr=0.1))
+        ready = tiny.program(cfg, source)
+        run, batches = train.start(cfg, ready), train.feeds_from(cfg, ready, 0)
+        for _ in range(2):
+            run = ready.advance(run, ready.arrays, next(batches), ready.seeds.array)
+        (pool,) = pools.pool(ready.method.predict, ready.seeds, source, source.sets, 16)
+        (block,) = pool.blocks()
+        return np.asarray(pool.answers(run.state.params, run.state.stats, block)["scores"])[:, 0]
+
+    together = scores(2, 0)
+    assert together.shape == (2, 16, 3) and np.abs(together[0] - together[1]).max() > 0.01
+    for seed in (0, 1):
+        np.testing.assert_allclose(together[seed], scores(1, seed)[0], rtol=1e-3, atol=1e-4)
 
 
 # The whole command
