@@ -54,6 +54,8 @@ class Eval:
     batch_size: Count = 256
     sets: tuple[str, ...] = ()  # names of evaluation sets; empty: all that the data set has
     while_training: bool = True  # also shows the accuracy on the validation images after every epoch
+    # Answers also hold the logits of every image: 2 bytes for each seed, epoch, image and class. Multi-label sets always have them
+    keep_scores: bool = False
 
 
 @dataclasses.dataclass

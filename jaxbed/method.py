@@ -3,6 +3,8 @@
 How many seeds run, and on which devices, is decided elsewhere (`parallel`). A batch is a dictionary with `image [B,H,W,C]`
 float, `label [B]` int32, `index [B]` int32 (row in the training set) and, for methods whose Config says `reads_bias = True`,
 `bias [B]` int32 (the class that another attribute votes for). `reads_bias = "agreement"` promises to ask only whether it is the label.
+Methods whose Config says `multi_label = True` also take `label [B, classes]` float, of zeros and ones, of images with several classes or
+none.
 A method's `rows`, and its earlier stages (`jaxbed.stages`), add what they know of each image, under names of their own.
 """
 

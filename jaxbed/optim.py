@@ -35,6 +35,7 @@ class Optim:
     factors: tuple[NotNegative, ...] = ()  # linear: of lr at each milestone, in a straight line between them
     gamma: NotNegative = 0.1  # step: factor at each milestone
     warmup_epochs: NotNegative = 0.0  # linear from 0, per step
+    head_rate: Positive = 1.0  # learning rate of the network's last layer, named "head", over that of all others
 
     def unreached(self, epochs: int) -> list[float]:
         """Milestones that a run of so many epochs does not reach: it keeps a higher learning rate than was meant."""
@@ -53,12 +54,20 @@ class Optim:
             else:
                 core = optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps)
             decayed = optax.add_decayed_weights(hparams["weight_decay"], mask=None if self.decay_norms else _outside_norms)
-            return self._chain(decayed, core, optax.scale_by_schedule(lambda count: -hparams["lr"] * decay(count)))
+            chain = self._chain(decayed, core, optax.scale_by_schedule(lambda count: -hparams["lr"] * decay(count)))
+            return chain if self.head_rate == 1 else optax.chain(chain, optax.stateless(self._at_head_rate))
 
         return build
 
     def _chain(self, *parts: optax.GradientTransformation) -> optax.GradientTransformation:
         return optax.chain(*parts)
+
+    def _at_head_rate(self, updates: PyTree, _params: PyTree) -> PyTree:
+        """Updates, those of the head times `head_rate`. Raises ValueError for a network without a layer of that name."""
+        is_head = jax.tree_util.tree_map_with_path(lambda path, _: _layer(path) == "head", updates)
+        if not any(jax.tree.leaves(is_head)):
+            raise ValueError(f'optim.head_rate = {self.head_rate}: this network has no layer named "head": set it to 1')
+        return jax.tree.map(lambda update, faster: update * self.head_rate if faster else update, updates, is_head)
 
     def on_vector(self) -> "Optim":
         """The same optimizer, which sees all its parameters as one vector: its state has vectors where that of this one has trees."""
@@ -76,11 +85,13 @@ class _OnVector(Optim):
 def _outside_norms(params: PyTree) -> PyTree:
     """Which parameters are not a normalisation layer's: {..., "norm1": {"scale", "bias"}}."""
 
-    def is_outside(path: tuple, _leaf: Any) -> bool:
-        *_, layer, _ = ["", *jax.tree_util.keystr(path, simple=True, separator="/").split("/")]
-        return "norm" not in layer
+    return jax.tree_util.tree_map_with_path(lambda path, _: "norm" not in _layer(path), params)
 
-    return jax.tree_util.tree_map_with_path(is_outside, params)
+
+def _layer(path: tuple) -> str:
+    """The name of the layer that a parameter belongs to; empty for a parameter alone."""
+    *_, layer, _ = ["", *jax.tree_util.keystr(path, simple=True, separator="/").split("/")]
+    return layer
 
 
 def _factor(optim: Optim, info: Info) -> optax.Schedule:

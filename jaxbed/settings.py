@@ -7,6 +7,18 @@ MAY_CHANGE = "may_change"  # beside the fields of a run: dotted names of those o
 SEEDS = ("seeds", "first_seed")
 RENAMED = {"sweep": "grid"}  # former names of fields of a run
 SHOWN = 80  # characters of a value
+ADDED: dict[str, Any] = {  # fields that configurations of former versions lack, and what those did
+    "data.augment.noise": "none",
+    "data.augment.noise_share": 0.5,
+    "data.augment.noise_std": [0.15, 0.2, 0.35, 0.45, 0.6],
+    "data.augment.erase_form": "torchvision",
+    "data.multi_label": False,
+    "data.classes": [],
+    "data.fit": "crop",
+    "optim.decay_norms": True,
+    "optim.factors": [],
+    "optim.head_rate": 1.0,
+}
 # The same of configurations that were saved without that list, on data sets of this package.
 BEFORE = ("mesh", "eval", "save")
 BEFORE_OF_DATA = (
@@ -24,7 +36,9 @@ def differences(one: Any, other: Any, but: Collection[str] = (), path: str = "")
     """Where two configurations differ, as "optim.lr: 0.1 / 0.2". `but`: dotted names that are not compared."""
     if isinstance(one, dict) and isinstance(other, dict):
         fields = {key: f"{path}.{key}".lstrip(".") for key in {**one, **other}}
-        lists = [differences(one.get(key), other.get(key), but, field) for key, field in fields.items() if field not in but]
+        kept = {key: field for key, field in fields.items() if field not in but}
+        pairs = ((field, one.get(key, ADDED.get(field)), other.get(key, ADDED.get(field))) for key, field in kept.items())
+        lists = [differences(first, second, but, field) for field, first, second in pairs]
         return [line for lines in lists for line in lines]
     return [] if one == other else [f"{path}: {_cut(one)} / {_cut(other)}"]
 

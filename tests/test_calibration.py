@@ -57,6 +57,12 @@ def test_the_temperature_with_which_labels_were_drawn_is_found():
     assert calibration.temperature(logits, logits.argmax(1)) == 0.2 and calibration.temperature(logits, logits.argmin(1)) == 5
 
 
+def test_confidence_at_a_temperature():
+    logits = np.array([[[2.0, 0.0], [0.0, 4.0]]] * 2, np.float16)
+    expected = 1 / (1 + np.exp([[-1.0, -2.0], [np.nan, np.nan]]))
+    np.testing.assert_allclose(calibration.confidence_at(np.array([2.0, np.nan]), logits), expected, rtol=1e-6)
+
+
 def test_confidence_is_that_of_the_classes_among_which_the_rule_decides():
     logits = jnp.asarray(np.random.default_rng(0).normal(size=(4, 1000)).astype(np.float32))
     for rule, classes in (("argmax", np.arange(1000)), ("imagenet_r", decision_rules.IMAGENET_R), ("among:2-4", np.array([2, 3, 4]))):

@@ -17,7 +17,7 @@ import tiny
 from jaxbed import config, parallel
 from jaxbed.data.source import EvaluationSet, cells
 from jaxbed.data.split import Split
-from jaxbed.evaluation import decision_rules, evaluate, metrics, pools
+from jaxbed.evaluation import calibration, decision_rules, evaluate, measures, metrics, pools
 from jaxbed.models import simple_conv
 from jaxbed.training import lock, members, train
 from jaxbed.training.log import Log
@@ -76,10 +76,10 @@ def one_compilation():
             programs[key] = points[0].source, assemble(cfg, points, *rest, **options)  # as long as the source lives, its id is its own
         return programs[key][1]
 
-    def pool_once(predict, seeds, source, sets, batch_size):
-        key = predict, id(source), tuple(sets), batch_size
+    def pool_once(predict, seeds, source, sets, *rest):
+        key = predict, id(source), tuple(sets), rest
         if key not in pools_of:
-            pools_of[key] = source, pool(predict, seeds, source, sets, batch_size)
+            pools_of[key] = source, pool(predict, seeds, source, sets, *rest)
         return pools_of[key][1]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -159,6 +159,37 @@ def test_each_image_is_answered_as_if_alone(source, workdir, batch_size):
     cfg = dataclasses.replace(CONFIG, eval=config.Eval(batch_size=batch_size))
     assert run(cfg, source, workdir) == 0
     check_answers(cfg, source, workdir)
+
+
+def test_scores_are_the_logits_of_each_seed_alone_and_are_added_where_they_are_wanted_later(source, answered, monkeypatch):
+    cfg = dataclasses.replace(CONFIG, mesh=parallel.Mesh(2, 2), eval=config.Eval(batch_size=30, keep_scores=True))
+    before = answers(answered, "edge", 2)
+    assert run(cfg, source, answered) == 0
+    check_answers(cfg, source, answered)
+    epochs, abstract = checkpoints(CONFIG, source, answered)
+    weights = jax.device_get(epochs.load(2, abstract))
+    with np.load(answered / "responses" / "edge" / "2.npz") as stored:
+        found, response = stored["scores"], stored["response"]
+    expected_scores = made(CONFIG, source)[1](weights["params"], weights["stats"], source.sets["edge"].split.image)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, expected_scores, rtol=2e-3, atol=2e-3)
+    assert (response == before).mean() > 0.9  # rounding alone decides a few
+    config.save(cfg, answered / "config.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(measures, "MEASURES", dict(measures.MEASURES))
+        for name in ("rms_calibration_error", "rms_calibration_error_at_temperature", "temperature"):
+            measures.add(name)
+        frame = metrics.scores(answered)
+    with np.load(answered / "responses" / "val" / "2.npz") as stored:
+        fitted = [calibration.temperature(of_seed, source.sets["val"].split.label) for of_seed in stored["scores"]]
+    of_set = frame[(frame["dataset"] == "edge") & (frame["epoch"] == 2)].set_index(["metric", "run"])["value"]
+    assert of_set["temperature"].tolist() == fitted
+    p = np.exp(found.astype(float) / np.array(fitted)[:, None, None])
+    error = calibration.rms_error((p / p.sum(-1, keepdims=True)).max(-1), response == source.sets["edge"].split.label)
+    np.testing.assert_allclose(of_set["rms_calibration_error_at_temperature"], error, rtol=1e-4)
+    written = (answered / "responses" / "edge" / "2.npz").stat().st_mtime_ns
+    assert run(CONFIG, source, answered) == 0  # no longer wanted: what is there stays
+    assert (answered / "responses" / "edge" / "2.npz").stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize("mesh", [parallel.Mesh(2, 2), parallel.Mesh(1, 4), parallel.Mesh(2, 1, within="map")], ids=str)

@@ -1,6 +1,7 @@
 """Workdirs as `jaxbed stats` meets them: trained on other data, damaged, swept."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -12,11 +13,12 @@ import pandas as pd
 import pytest
 import tiny
 
-from jaxbed import config
+from jaxbed import config, settings
 from jaxbed.data import colored_mnist
 from jaxbed.evaluation import metrics
-from jaxbed.methods import lff
+from jaxbed.methods import erm, lff
 from jaxbed.models import mlp
+from jaxbed.presets import datasets
 from jaxbed.stats import main
 from jaxbed.stats.audit import provenance
 from jaxbed.stats.figures import drawing
@@ -188,6 +190,28 @@ def test_runs_of_one_name_may_differ_in_what_no_training_depends_on(tmp_path, ca
     code, text = stats(capsys, first, second)
     assert code == 0 and "warning READ_AS" not in text
     assert stats(capsys, first, saved(tmp_path / "new", (5,), data__dir="/elsewhere"))[0] == 0  # an old one and a new one
+
+
+def test_runs_from_before_a_setting_existed_are_joined_with_those_that_do_as_before(tmp_path, capsys):
+    tree = config.to_dict(datasets.build("erm", erm.Config(), "folder"))
+    other, former = json.loads(json.dumps(tree)), json.loads(json.dumps(tree))
+    other["optim"]["decay_norms"] = False
+    for field in settings.ADDED:
+        *parents, last = field.split(".")
+        del functools.reduce(dict.__getitem__, parents, former)[last]
+    first, second, third = (
+        configured(write(tmp_path / str(seed), "erm", seeds=(seed, seed + 1)), **saved_tree)
+        for seed, saved_tree in ((0, former), (2, tree), (4, other))
+    )
+    assert stats(capsys, first, second)[0] == 0
+    code, text = stats(capsys, first, third)
+    assert code == 2 and "optim.decay_norms: True / False" in text
+
+
+def test_what_is_said_of_former_runs_is_the_default_of_today():
+    folder = config.to_dict(datasets.build("ERM", erm.Config(), "folder"))
+    for field, value in settings.ADDED.items():
+        assert functools.reduce(dict.__getitem__, field.split("."), folder) == value
 
 
 def configured(path: Path, **settings: object) -> Path:

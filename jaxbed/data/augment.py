@@ -44,7 +44,8 @@ class Config:
     crop: Literal["none", "padded", "resized"] = "none"  # padded: zeros around, then a random window; resized: a random box, resampled
     crop_px: Whole = 0  # side of the output; 0: height and width of the image; with crop "none" the whole image is resampled to it
     padding_px: Whole = 4  # padded: zeros on each side; evaluation takes the central window
-    scale_frac: tuple[Area, Area] = (0.08, 1.0)  # resized: area of the box over that of the image, uniform
+    # resized: area of the box over that of the image, uniform. Areas above 1 never fit: after ten draws, the central box is taken
+    scale_frac: tuple[Positive, Positive] = (0.08, 1.0)
     ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)  # resized: width over height of the box, log-uniform
     # resized: evaluation crops a central box, this fraction of the largest one with the output's shape
     centre_frac: Area = 0.875

@@ -8,23 +8,26 @@ images may be anywhere below `train`, and the table gives the label and the set 
 sub-folder per class: `val` and `test` all classes of the training set, OOD sets some of them. Instead of a folder of images, each may be a
 folder of records that `data_prep` wrote, or tfds:NAME:SPLIT (`image_files.open_location`).
 
+With data.multi_label=True, an image has several classes or none, which the table lists ("shorts|vest"); all sets are then in the table.
+
 If no validation set is named, a share of the training images of each label and bias is held out. A run needs no other set, but then its
 only scores are those of the validation images, which also select the epoch.
 
-Images become squares of size_px: the shorter side is resized, the centre is cut out (`decode`: grey images become RGB, transparent pixels
-white, EXIF orientation is ignored). Training and evaluation see the same squares, training after augmentation.
+Images become squares of size_px: the shorter side is resized and the centre is cut out, or, with data.fit=stretch, both sides are resized
+(`decode`: grey images become RGB, transparent pixels white, EXIF orientation is ignored). Training and evaluation see the same squares,
+training after augmentation.
 """
 
 import dataclasses
 import hashlib
 import os
 import pathlib
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from jaxbed import values
-from jaxbed.data import augment, folder_table, image_files
+from jaxbed.data import augment, duplicates, folder_table, image_files
 from jaxbed.data.augment import Config as Augment
 from jaxbed.data.folder_table import shown
 from jaxbed.data.held_out import divide
@@ -45,8 +48,8 @@ class Listed(NamedTuple):
 
     origin: str  # its name in messages
     images: Images
-    label: np.ndarray  # [n] int, in `classes`
-    classes: tuple[str, ...]  # sorted
+    label: np.ndarray  # [n] int, in `classes`; or [n, classes] uint8, see `Split`
+    classes: tuple[str, ...]  # in the order of those of the training set
     bias: np.ndarray  # [n] str: the class it votes for; "" if unknown
 
 
@@ -56,12 +59,15 @@ class Config:
 
     train: str = ""  # folder of the training images
     table: str = ""  # CSV file with the columns file,label[,bias][,split], see `folder_table`
+    multi_label: bool = False  # labels of the table are lists of classes: "shorts|vest"
+    classes: tuple[str, ...] = ()  # those of the table, in this order; empty: those of its training images, sorted by name
     val: str = ""  # folder of images for epoch selection; empty: some training images are held out
     test: str = ""
     ood: tuple[str, ...] = ()  # e.g. ("sketches=DIR", "night=DIR"); the option may also be repeated
     val_share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.1  # of the training images, held out for validation
     split_seed: Whole = 0  # of that split
     size_px: Count = 128
+    fit: Literal["crop", "stretch"] = "crop"  # how an image becomes a square: its central square, or all of it, whatever its shape
     corrupt: Corrupt = "fail"  # for unreadable images; skip: they are left out, in a stream the next image replaces them
     resident_gib: NotNegative = 4.0  # sets up to this size are read once and kept in memory, the training set on the device
     threads: Whole = 0  # to read and decode; 0: one per core, at most 16, or 4 for stored squares
@@ -80,14 +86,16 @@ class Config:
         notes += _check_classes(listed)
         splits = {name: _read(self, name, one, classes) for name, one in listed.items()}
         lost = {f"{name}/{image}" for name, one in listed.items() for image in set(one.images.names) - set(splits[name].name)}
-        if len(empty := np.setdiff1d(np.arange(len(classes)), splits["train"].label)):
-            first = classes[empty[0]]
-            raise ValueError(f"no training image of class {first!r} can be read: restore them, or remove the class")
+        known = splits["train"].label.max(0).nonzero()[0] if self.multi_label else splits["train"].label
+        if len(empty := np.setdiff1d(np.arange(len(classes)), known)):
+            if not (self.multi_label and self.classes):
+                raise ValueError(f"no training image of class {classes[empty[0]]!r} can be read: restore them, or remove the class")
+            notes.append(f"classes that no training image has, so that they cannot be learned: {shown([classes[y] for y in empty], 10)}")
         if "val" not in splits:
             splits["train"], splits["val"], note = _hold_out(self, splits["train"])
             notes.append(note)
         train, others = splits.pop("train"), {name: splits[name] for name in sorted(splits, key=lambda name: (*ROLES, name).index(name))}
-        notes += _duplicates(train, others)
+        notes += duplicates.notes(train, others)
         shape = train.image.shape[1:]
         return Source(
             name="folder",
@@ -95,7 +103,10 @@ class Config:
             train=train,
             sets={name: EvaluationSet(split, ROLES.get(name, "ood")) for name, split in others.items()},
             scale=augment.make_evaluation(self.augment, shape),
-            facts={"size_px": self.size_px, "training_set": _digest(train), "unreadable": sorted(lost)},
+            facts={
+                **{"size_px": self.size_px, "training_set": _digest(train), "unreadable": sorted(lost)},
+                **({"multi_label": True} if self.multi_label else {}),
+            },
             bias_name="bias",
             augment=augment.make(self.augment, shape),
             notes=(card({"train": train, **others}, classes), *notes),
@@ -112,6 +123,12 @@ def _locations(cfg: Config) -> dict[str, str]:
     if not cfg.train:
         raise ValueError(f"data.train is empty: name the folder of your training images, which has one sub-folder per class: {COMMAND}")
     locations = {name: location for name in ROLES if (location := getattr(cfg, name))}
+    if (cfg.multi_label or cfg.classes) and not cfg.table:
+        field = "multi_label" if cfg.multi_label else "classes"
+        raise ValueError(f"data.{field} = {getattr(cfg, field)} is for images that a table lists: add --config.data.table=TABLE.csv")
+    if cfg.multi_label and (locations or cfg.ood):
+        field = next(iter(locations), "ood")
+        raise ValueError(f"data.{field} = {getattr(cfg, field)}: sub-folders give one class per image, so list all sets in data.table")
     for entry in cfg.ood:
         name, equals, location = entry.partition("=")
         if not (equals and name and location):
@@ -151,10 +168,14 @@ def _foldered(cfg: Config, name: str, location: str) -> Listed:
     elif not folder.exists() and not location.startswith("tfds:"):
         raise FileNotFoundError(_absent(field, location, "name a folder with one sub-folder per class"))
     try:
-        opened = image_files.open_location(location, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads)
+        opened = image_files.open_location(location, _size(cfg), cfg.corrupt, cfg.threads)
     except (ValueError, FileNotFoundError) as error:
         raise type(error)(f"{_field(name)}: {error}") from error
     return Listed(field, opened.images, opened.labels, opened.classes, np.full(len(opened.labels), ""))
+
+
+def _size(cfg: Config) -> Size:
+    return Size(cfg.size_px, cfg.size_px, {"crop": "exact", "stretch": "stretched"}[cfg.fit])
 
 
 def _absent(field: str, folder: str, cure: str) -> str:
@@ -168,14 +189,10 @@ def _tabled(cfg: Config, locations: dict[str, str]) -> tuple[dict[str, Listed], 
     path, folder = pathlib.Path(cfg.table), pathlib.Path(cfg.train)
     if not folder.is_dir():
         raise FileNotFoundError(_absent(f"data.train = {cfg.train}", cfg.train, "name the folder that contains the files of the table"))
-    rows, notes = folder_table.read(path, folder)
-    classes = tuple(sorted({row.label for row in rows if row.split == "train"}))
-    if not classes:
-        raise ValueError(f"{path} has no row for the training set (split = train): add one for each training image")
-    if strange := [row for row in rows if row.label not in classes]:
-        line, _, label, *_ = strange[0]
-        allowed = shown(classes, 10)
-        raise ValueError(f"{path}, line {line}: label = {label!r} is not a class of the training set ({allowed}): correct the label")
+    rows, notes = folder_table.read(path, folder, cfg.multi_label)
+    classes = folder_table.classes_of(path, rows, cfg.classes, cfg.multi_label)
+    if not cfg.multi_label and (lists := [name for name in classes if "|" in name and set(name.split("|")) <= set(classes)]):
+        notes.append(f"the class {lists[0]!r} reads like a list of classes: if it is one, set --config.data.multi_label=True")
     if missing := folder_table.without_row(folder, rows, list(locations.values())):
         notes.append(f"{len(missing)} images in {folder} have no row in {path} and are left out: {shown(missing, 3)}")
     votes, vote_notes = folder_table.votes(path, rows, classes)
@@ -184,12 +201,13 @@ def _tabled(cfg: Config, locations: dict[str, str]) -> tuple[dict[str, Listed], 
         if alike := [other for other in listed if names.key(other) == names.key(name)]:
             raise ValueError(f"{path} has the sets {alike[0]} and {name}: give each set a different name")
         of_split = [row for row in rows if row.split == name]
-        labels, files = sorted({row.label for row in of_split}), np.array([row.file for row in of_split])
+        files, present = np.array([row.file for row in of_split]), {row.label for row in of_split}
+        labels = classes if cfg.multi_label else tuple(each for each in classes if each in present)
         listed[name] = Listed(
             f"{path}, split {name}",
-            image_files.decoded(image_files.files(folder, files), files, Size(cfg.size_px, cfg.size_px), cfg.corrupt, cfg.threads),
-            np.array([labels.index(row.label) for row in of_split]),
-            tuple(labels),
+            image_files.decoded(image_files.files(folder, files), files, _size(cfg), cfg.corrupt, cfg.threads),
+            folder_table.targets(of_split, classes) if cfg.multi_label else np.array([labels.index(row.label) for row in of_split]),
+            labels,
             np.array([votes.get(row.bias, "") for row in of_split]),
         )
     return listed, notes + vote_notes
@@ -212,7 +230,7 @@ def _check_classes(listed: dict[str, Listed]) -> list[str]:
 
 def _read(cfg: Config, name: str, listed: Listed, classes: tuple[str, ...]) -> Split:
     """The images of a set, in memory if small, with label and bias as class numbers."""
-    label = np.array([classes.index(each) for each in listed.classes], np.int32)[listed.label]
+    label = listed.label if cfg.multi_label else np.array([classes.index(each) for each in listed.classes], np.int32)[listed.label]
     numbers = {"": -1, **{each: i for i, each in enumerate(classes)}}
     bias = np.array([numbers[each] for each in listed.bias.tolist()], np.int32)
     try:
@@ -223,41 +241,16 @@ def _read(cfg: Config, name: str, listed: Listed, classes: tuple[str, ...]) -> S
 
 def _hold_out(cfg: Config, train: Split) -> tuple[Split, Split, str]:
     """(training set, validation set, note for the log): a share of each label and bias; the only image of a group stays in training."""
-    _, kind, sizes = np.unique(np.stack([train.label, train.bias]), axis=1, return_inverse=True, return_counts=True)
+    _, kind, sizes = np.unique(np.stack([train.class_of_image, train.bias]), axis=1, return_inverse=True, return_counts=True)
     chosen = divide(train, cfg.val_share, cfg.split_seed) & (sizes[kind] > 1)
     counted = f"data.val_share = {cfg.val_share} of {len(chosen)} training images"
     if not chosen.any():
         cure = "add images, or name a validation set with --config.data.val=DIR"
         raise ValueError(f"{counted} holds out none, since no class has two images: {cure}")
     held = in_memory(pick(train, np.flatnonzero(chosen)), cfg.resident_gib, True)
-    note = f"val: {chosen.sum()} images are held out, stratified by label and bias ({counted}, data.split_seed = {cfg.split_seed})"
+    how = "at random" if train.multi_label else "stratified by label and bias"
+    note = f"val: {chosen.sum()} images are held out, {how} ({counted}, data.split_seed = {cfg.split_seed})"
     return pick(train, np.flatnonzero(~chosen)), held, note
-
-
-def _duplicates(train: Split, sets: dict[str, Split]) -> list[str]:
-    """Notes for the log on images that are identical, pixel by pixel, to a training image; streamed sets are not compared."""
-    if isinstance(train.image, Images):
-        return ["the training set is streamed (data.resident_gib), so duplicates of its images in other sets were not searched for"]
-    known = {_pixels(image): name for image, name in zip(train.image, train.name, strict=True)}
-    notes = []
-    for name, split in sets.items():
-        if isinstance(split.image, Images):
-            notes.append(f"{name} is streamed (data.resident_gib), so duplicates of training images in it were not searched for")
-            continue
-        pairs = [
-            (image_name, known[digest])
-            for image_name, image in zip(split.name, split.image, strict=True)
-            if (digest := _pixels(image)) in known
-        ]
-        if pairs:
-            cure = "its scores are too high; remove them"
-            listed = shown([f"{image_name} = {other}" for image_name, other in pairs], 3)
-            notes.append(f"{name}: {len(pairs)} of {len(split.name)} images are also training images ({listed}): {cure}")
-    return notes
-
-
-def _pixels(image: np.ndarray) -> bytes:
-    return hashlib.blake2b(image.tobytes(), digest_size=16).digest()
 
 
 def _digest(split: Split) -> str:
@@ -269,11 +262,15 @@ def _digest(split: Split) -> str:
 
 def card(splits: dict[str, Split], classes: tuple[str, ...]) -> str:
     """Table of images per class and set, for the log; with many classes, only the total per set."""
-    counts = {name: np.bincount(split.label, minlength=len(classes)) for name, split in splits.items()}
-    rows = [("all", [count.sum() for count in counts.values()])]
+    counts = {
+        name: split.label.sum(0) if split.multi_label else np.bincount(split.label, minlength=len(classes))
+        for name, split in splits.items()
+    }
+    rows = [("all", [len(split.label) for split in splits.values()])]
     if len(classes) <= MANY_CLASSES:
         rows = [(name, [count[i] for count in counts.values()]) for i, name in enumerate(classes)] + rows
     wide, widths = max(len("class"), *(len(name) for name, _ in rows)), [max(len(name), 6) for name in counts]
     lines = [f"  {'class':{wide}}" + "".join(f"  {name:>{width}}" for name, width in zip(counts, widths, strict=True))]
     lines += [f"  {name:{wide}}" + "".join(f"  {n:{width}d}" for n, width in zip(row, widths, strict=True)) for name, row in rows]
-    return "\n".join(["images per class and set:", *lines])
+    several = ", several classes per image" if any(split.multi_label for split in splits.values()) else ""
+    return "\n".join([f"images per class and set{several}:", *lines])

@@ -5,11 +5,13 @@
     img/0002.png,cow,beach,test
 
 file   path of an image, relative to the folder of the images
-label  name of its class; the classes are those of the training images, sorted by name
+label  name of its class; the classes are those of the training images, sorted by name. With data.multi_label=True, names of all its
+       classes, "shorts|vest", or nothing: without that setting, "|" is part of a name like any other sign
 bias   what the shortcut shows in this image: either the name of the class that the shortcut votes for, or a value of an attribute (grass,
        beach). The votes of attribute values are derived from the training images: a value votes for the class in which it has the largest
        share. A value that is as frequent in another class, or that no training image has, votes for none. Empty: unknown
-split  train, val, test or the name of an OOD set; without this column all images are training images
+split  train, val, test or the name of an OOD set; without this column all images are training images. With data.multi_label=True, an image
+       may be in several test and OOD sets, with a row and other classes in each
 
 Other columns are ignored and logged.
 """
@@ -24,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxbed.data import image_files, tables
+from jaxbed.evaluation.label_lists import BETWEEN
 
 NEEDED, OPTIONAL = ("file", "label"), ("bias", "split")
 COLUMNS = "its columns must be file,label and, if known, bias and split"
@@ -42,22 +45,26 @@ class Row(NamedTuple):
     split: str
 
 
-def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]]:
+def read(path: pathlib.Path, folder: pathlib.Path, multi_label: bool = False) -> tuple[list[Row], list[str]]:
     """The rows, sorted by file, and notes for the log.
+
+    multi_label: labels are lists of classes, which may be empty; a bias is not allowed.
 
     Raises ValueError, which names file and line, for an invalid table or row, and FileNotFoundError for missing images.
     """
     if not path.is_file():
         raise FileNotFoundError(f"data.table = {str(path)!r} is not a file: name a CSV file with --config.data.table=TABLE.csv; {COLUMNS}")
     rows, notes, twice = [], [], []
-    seen: dict = {}
+    seen: dict[str, dict[str, int]] = {}  # {file: {split: line}}
     for line, fields in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
         if not seen:
             notes += _unused(path, list(fields))
         row = Row(
             line, fields["file"].strip(), fields["label"].strip(), fields.get("bias", "").strip(), fields.get("split", "train").strip()
         )
-        for name in (*NEEDED, "split"):
+        if multi_label and row.bias:
+            raise ValueError(f"{path}, line {line}: bias = {row.bias!r}: images with several classes have none, leave the column out")
+        for name in ("file", "split") if multi_label else (*NEEDED, "split"):
             if not getattr(row, name):
                 raise ValueError(f"{path}, line {line}: {name} is empty: every row needs a {name}")
         if fault := split_fault(row.split):
@@ -66,12 +73,15 @@ def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]
         if os.path.isabs(name) or name.startswith(os.pardir):
             raise ValueError(f"{path}, line {line}: file = {row.file!r} is not in {folder}: give paths relative to data.train")
         file = os.path.realpath(folder / name)  # resolves links to the same image
-        if file in seen:
-            twice.append(f"{row.file} (lines {seen[file]} and {line})")
-        seen[file] = line
+        for split, other in seen.setdefault(file, {}).items():
+            if not multi_label or row.split in (split, "train", "val") or split in ("train", "val"):
+                twice.append(f"{row.file} (lines {other} and {line})")
+        seen[file][row.split] = line
         rows.append(row._replace(file=name.replace(os.sep, "/")))
     if twice:
         cure = "Each image must have exactly one row: delete the others"
+        if multi_label:
+            cure = "Each image must have exactly one row, or one in each of several test sets: delete the others"
         raise ValueError(f"{path} lists {len(twice)} images twice: {shown(twice)}. {cure}")
     if not rows:
         raise ValueError(f"{path} has no rows: add a row for each image; {COLUMNS}")
@@ -81,6 +91,38 @@ def read(path: pathlib.Path, folder: pathlib.Path) -> tuple[list[Row], list[str]
             f"{path} names {len(absent)} images that are not in {folder}, e.g. {first}: give paths relative to data.train"
         )
     return sorted(rows, key=lambda row: row.file), notes
+
+
+def classes_of(path: pathlib.Path, rows: Sequence[Row], ordered: Sequence[str] = (), multi_label: bool = False) -> tuple[str, ...]:
+    """The classes, in the order that is given or sorted by name.
+
+    Raises ValueError for a table without training images, for a row with another class than these have, and for a faulty list of classes.
+    """
+    named = [names_of(row) if multi_label else [row.label] for row in rows]
+    classes = tuple(ordered) or tuple(
+        sorted({name for row, of_row in zip(rows, named, strict=True) if row.split == "train" for name in of_row})
+    )
+    if not classes or not any(row.split == "train" for row in rows):
+        lacking = "label in its rows" if any(row.split == "train" for row in rows) else "row"
+        raise ValueError(f"{path} has no {lacking} for the training set (split = train): add one for each training image")
+    for row, of_row in zip(rows, named, strict=True):
+        if multi_label and (len(set(of_row)) < len(of_row) or "" in of_row):
+            cure = f"name each of its classes once, as in {BETWEEN.join(classes[:2])}, or none"
+            raise ValueError(f"{path}, line {row.line}: label = {row.label!r} is no list of classes: {cure}")
+        if strange := [name for name in of_row if name not in classes]:
+            fault = "is not one of data.classes" if ordered else "is not a class of the training set"
+            raise ValueError(f"{path}, line {row.line}: label = {strange[0]!r} {fault} ({shown(classes, 10)}): correct the label")
+    return classes
+
+
+def names_of(row: Row) -> list[str]:
+    """The classes of a row of a multi-label table."""
+    return [name.strip() for name in row.label.split(BETWEEN)] if row.label else []
+
+
+def targets(rows: Sequence[Row], classes: Sequence[str]) -> np.ndarray:
+    """[rows, classes] uint8: 1 for each class that a row of a multi-label table names."""
+    return np.array([[name in of_row for name in classes] for of_row in map(names_of, rows)], np.uint8)
 
 
 def _unused(path: pathlib.Path, columns: list[str]) -> list[str]:

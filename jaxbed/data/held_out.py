@@ -1,6 +1,7 @@
 """A data set whose training images are a share of another's validation images, for methods that retrain on held-out images.
 
-The remaining validation images select epochs; all other sets are unchanged. The division is stratified by label and bias.
+The remaining validation images select epochs; all other sets are unchanged. The division is stratified by label and bias; of images with
+several classes, it is plainly random.
 """
 
 import dataclasses
@@ -38,9 +39,10 @@ class Config:
 
 
 def divide(split: Split, share: float, seed: int) -> np.ndarray:
-    """Which images are chosen, [n] bool: round(share · images) of each label and bias, but at least one."""
+    """Which images are chosen, [n] bool: round(share · images) of each label and bias, or of a multi-label split, but at least one."""
     rng, chosen = np.random.default_rng(seed), np.zeros(len(split.label), bool)
-    for cell in np.unique(np.stack([split.label, split.bias]), axis=1).T:
-        rows = rng.permutation(np.flatnonzero((split.label == cell[0]) & (split.bias == cell[1])))
+    label = split.bias if split.multi_label else split.label
+    for cell in np.unique(np.stack([label, split.bias]), axis=1).T:
+        rows = rng.permutation(np.flatnonzero((label == cell[0]) & (split.bias == cell[1])))
         chosen[rows[: max(round(share * len(rows)), 1)]] = True
     return chosen

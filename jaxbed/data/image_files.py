@@ -221,6 +221,8 @@ def _check_names(folder: pathlib.Path, names: Iterable[str]) -> None:
 def _squares(location: str, opened: records.Records, size: Size, corrupt: Corrupt, threads: int) -> Images:
     """Stored squares need no decoding. Only a central crop is allowed, since resizing twice would give different pixels."""
     stored = opened.side_px
+    if size.way == "stretched":
+        raise ValueError(f"{location} holds squares that were cut out, not whole images to stretch: rebuild them with --format jpeg")
     if size.way == "unchanged" and stored != size.side_px:
         raise ValueError(
             f"{location} holds squares of {stored} px: images of this set must have {size.side_px} x {size.side_px}, for they are not "

@@ -59,9 +59,16 @@ class Source:
         sizes = [component.size for component in self.components]
         if sizes and sum(sizes) != len(self.train.label):
             raise ValueError(f"{self.name}: components of {sizes} images do not add up to {len(self.train.label)}")
+        if other := [name for name, one in self.sets.items() if one.split.multi_label != self.multi_label]:
+            forms = "targets [n, classes]", "labels [n]"
+            own, needed = forms[:: 1 if self.sets[other[0]].split.multi_label else -1]
+            raise ValueError(f"set {other[0]} has {own}, and the training set {needed}: give all sets the same")
         for name, evaluation_set in self.sets.items():
             if evaluation_set.role not in ROLES:
                 raise ValueError(f"set {name}: role {evaluation_set.role!r} is not one of {', '.join(ROLES)}")
+            asks_more = evaluation_set.real is not None or evaluation_set.anomaly is not None or evaluation_set.decision != "argmax"
+            if self.multi_label and asks_more:
+                raise ValueError(f"set {name}: a multi-label set has the decision argmax, no lists `real` and no anomalies: leave them out")
             if (real := evaluation_set.real) is not None and len(real) != len(evaluation_set.split.label):
                 images = len(evaluation_set.split.label)
                 raise ValueError(f"set {name}: real has {len(real)} lists of classes, but must have one for each of {images} images")
@@ -70,6 +77,11 @@ class Source:
                 raise ValueError(f"set {name}: anomaly must say of each of {images} images whether it is one, and not all may be")
         for name, split in {"train": self.train, **{k: v.split for k, v in self.sets.items()}}.items():
             check(name, split, len(self.class_names))
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image has several classes, or none: see `Split`."""
+        return self.train.multi_label
 
 
 def check(name: str, split: Split, classes: int) -> None:
@@ -81,9 +93,25 @@ def check(name: str, split: Split, classes: int) -> None:
         raise ValueError(f"set {name}: images must be uint8 [n, H, W, C], but are {split.image.dtype} {list(split.image.shape)}")
     if len(np.unique(split.name)) != len(split.name):
         raise ValueError(f"set {name}: two images have the same name, so predictions would be ambiguous: rename one")
+    if split.multi_label:
+        if split.label.dtype != np.uint8 or split.label.shape[1] != classes or split.label.max() > 1:
+            given = f"{split.label.dtype} {list(split.label.shape)} up to {split.label.max()}"
+            raise ValueError(f"set {name}: targets must be uint8 [n, {classes}] of zeros and ones, but are {given}")
+        if split.bias.max() >= 0:
+            raise ValueError(f"set {name}: images with several classes have no bias: it must be -1, but {split.bias.max()} occurs")
+        return
     for field, array, least in (("label", split.label, 0), ("bias", split.bias, -1)):
         if array.min() < least or array.max() >= classes:
             raise ValueError(f"set {name}: {field} ranges from {array.min()} to {array.max()}, allowed is {least} to {classes - 1}")
+
+
+def require_one_class(name: str, method: Any, source: Source) -> None:
+    """Raises ValueError for a multi-label data set if a method does not say that it takes one (see `jaxbed.method`)."""
+    if source.multi_label and not getattr(method, "multi_label", False):
+        raise ValueError(
+            f"{name} learns one class per image, and {source.name} is multi-label (an image has several classes, or none): take ERM, also "
+            "with speckle noise or random erasing, Noise2Net, or AugMix with --config.method.consistency=False"
+        )
 
 
 def require_bias(name: str, method: Any, source: Source) -> None:
@@ -110,13 +138,20 @@ def one_colour(split: Split) -> tuple[list[str], int]:
 
 
 def cells(split: Split) -> dict[tuple[int, int], int]:
-    """Number of images for each (label, bias) that occurs."""
+    """Number of images for each (label, bias) that occurs; {} where images have several classes."""
+    if split.multi_label:
+        return {}
     pairs, counts = np.unique(np.stack([split.label, split.bias]), axis=1, return_counts=True)
     return {(int(y), int(b)): int(n) for y, b, n in zip(*pairs, counts, strict=True)}
 
 
 def describe(name: str, split: Split) -> str:
     """Counts per (label, bias) cell, for the log: one row per label, one column per bias; with many classes, only the range of counts."""
+    if split.multi_label:
+        of_image, of_class = split.label.sum(1), split.label.sum(0)
+        shown = " ".join(map(str, of_class)) if len(of_class) <= MANY_CLASSES else f"{of_class.min()} to {of_class.max()}"
+        kinds = f"{(of_image > 1).sum()} of several classes, {(of_image == 0).sum()} of none"
+        return f"{name}: {len(of_image)} images, {kinds}; images with each class {shown}"
     counts, labels, biases = cells(split), np.unique(split.label), range(split.bias.min(), split.bias.max() + 1)
     if len(labels) > MANY_CLASSES:
         sizes = np.bincount(split.label)[labels]

@@ -13,12 +13,23 @@ class Split(NamedTuple):
 
     `bias` is the class that another attribute (texture, colour, background) votes for, in the numbering of the labels; -1 if an
     image has none. An image is *aligned* if bias == label and *conflicting* if it has another bias.
+
+    In a multi-label split an image has several classes, or none: its label is a row of targets, 1 for each class that it has, and no image
+    has a bias.
     """
 
     image: np.ndarray | Images  # [n, H, W, C] uint8, in memory or read on demand
-    label: np.ndarray  # [n] int32
+    label: np.ndarray  # [n] int32, or [n, classes] uint8 of zeros and ones: multi-label
     bias: np.ndarray  # [n] int32
     name: np.ndarray  # [n] str, unique within the split
+
+    @property
+    def multi_label(self) -> bool:
+        return self.label.ndim == 2
+
+    @property
+    def class_of_image(self) -> np.ndarray:  # [n] int32: the label; -1 in a multi-label split
+        return np.full(len(self.label), -1, np.int32) if self.multi_label else self.label
 
 
 def pick(split: Split, rows: np.ndarray) -> Split:

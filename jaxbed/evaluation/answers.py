@@ -3,6 +3,7 @@
 WORKDIR/responses/<set>/<epoch>.npz   response [S, n] whole numbers, -1 where logits were not finite; seeds [S]; alive [S] bool;
                                       and, [S, n] floats, NaN for -1: confidence, the largest softmax of the logits that count; energy,
                                       minus the logarithm of their summed exponentials: of sets with anomalies;
+                                      scores, [S, n, classes] float16: the logits, of multi-label sets and with eval.keep_scores;
                                       checkpoint and asked: what was answered by what; digest of all these
 WORKDIR/responses/sets.json           see `evaluate`
 """
@@ -20,8 +21,10 @@ from jaxbed.system import files
 SMALL_BYTES, AMPLE = 2**24, 64  # of an array in any case; times as many answers as there should be
 ANSWERS = ("response", "seeds", "alive")
 SCORES = ("confidence", "energy")  # of the answers; older files have none
+LOGITS = "scores"
+MOST_CLASSES = 2**15  # responses have 16 bits
 FORMS = {"data": dict, "classes": list, "sets": dict, "training_cells": list}  # of sets.json
-TEXTS = ("role", "decision", "identity", "images", "real")  # of a set there
+TEXTS = ("role", "decision", "identity", "images", "real", "targets")  # of a set there
 
 
 def read_answers(path: pathlib.Path, images: int, cure: str = "") -> dict[str, np.ndarray]:
@@ -31,7 +34,8 @@ def read_answers(path: pathlib.Path, images: int, cure: str = "") -> dict[str, n
     """
 
     def most_bytes(name: str, smaller: dict[str, np.ndarray]) -> int:
-        return SMALL_BYTES + (AMPLE * 8 * images * smaller["seeds"].size if name in ("response", *SCORES) and "seeds" in smaller else 0)
+        of_answer = MOST_CLASSES * 2 if name == LOGITS else AMPLE * 8 if name in ("response", *SCORES) else 0
+        return SMALL_BYTES + (of_answer * images * smaller["seeds"].size if "seeds" in smaller else 0)
 
     stored = files.read_arrays(path, cure, most_bytes)
     with files.guarded(path, cure):
@@ -45,6 +49,9 @@ def read_answers(path: pathlib.Path, images: int, cure: str = "") -> dict[str, n
         for name in (name for name in SCORES if name in stored):
             if stored[name].dtype.kind != "f" or stored[name].shape != response.shape:
                 raise files.Fault(f"{name} is {stored[name].dtype} {stored[name].shape}; expected is float {response.shape}")
+        if LOGITS in stored and (stored[LOGITS].dtype != np.float16 or stored[LOGITS].shape[:-1] != response.shape):
+            given = f"{stored[LOGITS].dtype} {stored[LOGITS].shape}"
+            raise files.Fault(f"{LOGITS} is {given}; expected is float16 {(*response.shape, 'classes')}")
         if "digest" in stored and str(stored["digest"]) != digest(stored):
             raise files.Fault("its answers or seeds are not those that were written")
     return stored
@@ -63,6 +70,8 @@ def digest(content: Mapping[str, Any]) -> str:
         hashed.update(f"{name} {array.shape}".encode() + array.astype("<i8").tobytes())
     for name in (name for name in SCORES if name in content):
         hashed.update(name.encode() + np.asarray(content[name]).astype("<f4").tobytes())
+    if LOGITS in content:
+        hashed.update(f"{LOGITS} {np.shape(content[LOGITS])}".encode() + np.asarray(content[LOGITS]).astype("<f2").tobytes())
     return hashed.hexdigest()[:16]
 
 

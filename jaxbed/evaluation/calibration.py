@@ -73,23 +73,29 @@ def fpr95(score: np.ndarray, anomaly: np.ndarray) -> np.ndarray:
 def _average_precision(score: np.ndarray, anomaly: np.ndarray) -> float:
     if np.isnan(score).any():
         return np.nan
-    hits, shown = _by_threshold(score, anomaly)
+    hits, shown = by_threshold(score, anomaly)
     return float((np.diff(hits, prepend=0) / anomaly.sum() * hits / shown).sum())
 
 
 def _false_positives(score: np.ndarray, anomaly: np.ndarray) -> float:
     if np.isnan(score).any():
         return np.nan
-    hits, shown = _by_threshold(score, anomaly)
+    hits, shown = by_threshold(score, anomaly)
     reached = np.argmax(hits >= RECALL * anomaly.sum())
     return float((shown[reached] - hits[reached]) / (~anomaly).sum())
 
 
-def _by_threshold(score: np.ndarray, anomaly: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def by_threshold(score: np.ndarray, anomaly: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(anomalies, images) with at least that score, for every score that occurs, from the highest on."""
     order = np.argsort(-score, kind="stable")
     last = np.append(np.flatnonzero(np.diff(score[order])), len(order) - 1)  # of each group of equals
     return anomaly[order].cumsum()[last], last + 1
+
+
+def confidence_at(temperature: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """The largest probability of softmax(logits [S, n, C] / temperature [S]), [S, n]; NaN for a seed without temperature."""
+    scaled = logits.astype(np.float32) / temperature.astype(np.float32)[:, None, None]
+    return 1 / np.exp(scaled - scaled.max(-1, keepdims=True)).sum(-1)
 
 
 def temperature(logits: np.ndarray, label: np.ndarray) -> float:

@@ -1,9 +1,11 @@
 """Evaluation: what every seed answers to every image of every set, after every epoch. Stores answers, not scores.
 
 WORKDIR/responses/<set>/images.csv   name, label, bias of each image; real, where it has a list of classes that count as correct: 970|795;
-                                     anomaly, 1 or 0, where a set has images of no class
+                                     anomaly, 1 or 0, where a set has images of no class; targets, where it has several classes or none:
+                                     5|7, its label then being -1
 WORKDIR/responses/<set>/<epoch>.npz  response [S, n] int16 (-1 where the logits were not finite), seeds [S], alive [S] bool,
                                      confidence [S, n] float32 where the decision rule has one, energy [S, n] of a set with anomalies,
+                                     scores [S, n, classes] float16, the logits, of multi-label sets and with eval.keep_scores,
                                      checkpoint: identity of the checkpoint that answered, asked: identity of what it was asked,
                                      digest of all these
 WORKDIR/responses/sets.json          role, decision, identity, digest of images.csv, of its lists and, where they are not the network's,
@@ -137,7 +139,8 @@ def prepare(cfg: config.Train, points: list[GridPoint], program: Program, workdi
         asked = {name: identity(evaluation_set) for name, evaluation_set in sets.items()}
         processes.first(functools.partial(note, workdir, point, sets, folder, asked, trained))
         if id(point.source) not in ready:
-            ready[id(point.source)] = pools.pool(program.method.predict, seeds, point.source, sets, cfg.eval.batch_size)
+            asks = (point.source, sets, cfg.eval.batch_size, cfg.eval.keep_scores)
+            ready[id(point.source)] = pools.pool(program.method.predict, seeds, *asks)
         evaluations.append(Evaluation(folder, asked, seeds, ready[id(point.source)]))
     return evaluations
 
@@ -194,11 +197,13 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
     """Writes what the answers mean, where that is not there already."""
     for name, (split, _, _, real, anomaly) in sets.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
-        frame = pd.DataFrame({"name": split.name, "label": split.label, "cue": split.bias})
+        frame = pd.DataFrame({"name": split.name, "label": split.class_of_image, "cue": split.bias})
         if real is not None:
             frame["real"] = label_lists.cells(real)
         if anomaly is not None:
             frame["anomaly"] = anomaly.astype(int)
+        if split.multi_label:
+            frame["targets"] = label_lists.cells(label_lists.of_targets(split.label))
         files.write(folder / name / "images.csv", tables.csv_text(frame))
     content: dict[str, Any] = {
         "data": {"name": source.name, "cue": source.bias_name, **source.facts},
@@ -206,7 +211,8 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
         "sets": {
             name: {
                 **{"role": role, "decision": rule, "identity": asked[name], **decision_rules.classes(rule)},
-                "images": metrics.digest(split.name, split.label, split.bias),
+                "images": metrics.digest(split.name, split.class_of_image, split.bias),
+                **({"targets": label_lists.digest(label_lists.of_targets(split.label))} if split.multi_label else {}),
                 **({} if real is None else {"real": label_lists.digest(real)}),
             }
             for name, (split, role, rule, real, _) in sets.items()
@@ -231,17 +237,19 @@ def _tell_of_other_lists(folder: pathlib.Path, sets: dict[str, dict]) -> None:
 
 
 def answered(evaluation: Evaluation, epoch: int, checkpoint: str) -> bool:
-    """Whether exactly this checkpoint answered exactly these sets."""
-    sizes = {name: size for each in evaluation.pools for name, size in zip(each.names, each.sizes, strict=True)}
-    given = {name: read(evaluation.folder / name / f"{epoch}.npz", sizes[name]) for name in evaluation.asked}
+    """Whether exactly this checkpoint answered exactly these sets, with scores where they are to be kept."""
+    sizes = {name: (size, each.scored) for each in evaluation.pools for name, size in zip(each.names, each.sizes, strict=True)}
+    given = {name: read(evaluation.folder / name / f"{epoch}.npz", *sizes[name]) for name in evaluation.asked}
     return all(given[name] == {"checkpoint": checkpoint, "asked": asked} for name, asked in evaluation.asked.items())
 
 
-def read(path: pathlib.Path, images: int) -> dict[str, str]:
-    """Which checkpoint answered what; nothing where the file is absent, damaged or was changed."""
+def read(path: pathlib.Path, images: int, scored: bool = False) -> dict[str, str]:
+    """Which checkpoint answered what; nothing where the file is absent, damaged or was changed, or lacks the scores that it should have."""
     try:
         stored = answers.read_answers(path, images)
     except (FileNotFoundError, ValueError):
+        return {}
+    if scored and answers.LOGITS not in stored:
         return {}
     return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
 
@@ -277,7 +285,7 @@ def answer(group: list[Loaded], evaluations: list[Evaluation], log: Log, threads
 
 
 def _pass(pool: pools.Pool, weights_of_epochs: list[PyTree], interrupt: Interrupt) -> list[dict[str, np.ndarray]]:
-    """Answers, and scores [S, images] like them, of each of several epochs' weights, in one pass; [] where it is interrupted."""
+    """Answers, and what else is kept [S, images, ...], of each of several epochs' weights, in one pass; [] where it is interrupted."""
     blocks = []
     for block in pool.blocks():
         if interrupt.signal:
@@ -285,4 +293,5 @@ def _pass(pool: pools.Pool, weights_of_epochs: list[PyTree], interrupt: Interrup
         blocks.append([pool.answers(weights["params"], weights["stats"], block) for weights in weights_of_epochs])
         jax.block_until_ready(blocks[-2:-1])  # the device answers one block while the next is read, and holds no more
     joined = (jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *parallel.gather(given)) for given in zip(*blocks, strict=True))
-    return [{kind: array.reshape(len(array), -1) for kind, array in given.items()} for given in joined]
+    flat = ({kind: array.reshape(len(array), -1, *array.shape[3:]) for kind, array in given.items()} for given in joined)
+    return [{kind: pools.halved(array) if kind == answers.LOGITS else array for kind, array in given.items()} for given in flat]

@@ -10,7 +10,7 @@ BETWEEN = "|"  # spreadsheets take no list with it for a number or a date
 CLASS = re.compile(r"(\d{1,9})(?:[.,]0+)?")  # also as they save a column of numbers and empty cells
 
 
-def padded(lists: Sequence[Sequence[int]]) -> np.ndarray:
+def padded(lists: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
     """Lists of n images as [n, most] int32, filled up with -1."""
     array = np.full((len(lists), max(map(len, lists), default=0)), -1, np.int32)
     for row, classes in zip(array, lists, strict=True):
@@ -24,6 +24,21 @@ def listed(answer: np.ndarray, lists: np.ndarray) -> np.ndarray:
     for classes in lists.T:  # a comparison with all at once would take as many times the memory
         found |= (answer == classes) & (classes >= 0)
     return found
+
+
+def of_targets(targets: np.ndarray) -> np.ndarray:
+    """The `padded` lists of the classes that are 1 in targets [n, classes]."""
+    return padded([np.flatnonzero(row) for row in targets])
+
+
+def targets(lists: np.ndarray, classes: int) -> np.ndarray:
+    """The same as targets [n, classes] uint8. Raises ValueError for a class beyond these."""
+    if lists.size and lists.max() >= classes:
+        raise ValueError(f"a list names class {lists.max()}, and there are {classes}, from 0 on")
+    array = np.zeros((len(lists), classes), np.uint8)
+    rows, places = np.nonzero(lists >= 0)
+    array[rows, lists[rows, places]] = 1
+    return array
 
 
 def cells(lists: np.ndarray) -> list[str]:

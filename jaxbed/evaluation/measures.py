@@ -25,84 +25,20 @@ adjusted        mean of the cells' accuracies, each weighted by its share of the
 accuracy_<name> accuracy on the images of a group, such as a rendition of ImageNet-R
 
 Sets with anomalies (ImageNet-O) have ANOMALIES instead: how well confidence, or energy, tells those from images of a class. CALIBRATION is
-only computed where one of its measures is asked for by name. For both see `calibration`.
+only computed where one of its measures is asked for by name. For both see `calibration`. Multi-label sets have MULTI_LABEL instead, areas
+under precision-recall curves: see `multi_label`.
 
 A measure whose images do not exist in a set is absent, never 0.
 """
 
-import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 
-from jaxbed.evaluation import calibration, label_lists
-
-
-class Counts(NamedTuple):
-    """A measure of each seed, [S] each."""
-
-    value: np.ndarray  # NaN: absent
-    n_correct: np.ndarray  # NaN where the value is not a ratio of counts
-    n_total: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Answers:
-    """What all seeds answered to the images of one set, and what is known of these."""
-
-    response: np.ndarray  # [S, n]: the class answered, -1 for none
-    label: np.ndarray  # [n]
-    bias: np.ndarray  # [n]: the class that another attribute votes for, -1 where unknown
-    bias_name: str = ""  # what that attribute is: "texture"
-    training_cells: Sequence[Sequence[int]] = ()  # (label, bias, images) of each cell of the training set
-    real: np.ndarray | None = None  # [n, most]: all classes that count as correct, -1 for none: see `label_lists`
-    kept: np.ndarray | None = None  # [n] bool: which images count, in a set that says so
-    anomaly: np.ndarray | None = None  # [n] bool: images of no class
-    groups: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # {name: [n] bool} of images whose accuracy is given too
-    confidence: np.ndarray | None = None  # [S, n]: largest probability, NaN for none
-    energy: np.ndarray | None = None  # [S, n], of a set with anomalies
-
-    @cached_property
-    def correct(self) -> np.ndarray:  # [S, n] bool
-        return self.response == self.label
-
-    @cached_property
-    def aligned(self) -> np.ndarray:  # [n] bool
-        return self.bias == self.label
-
-    @cached_property
-    def conflicting(self) -> np.ndarray:  # [n] bool
-        return (self.bias >= 0) & ~self.aligned
-
-    @cached_property
-    def to_bias(self) -> np.ndarray:  # [S]: answers equal to the bias of conflicting images
-        return (self.response == self.bias)[:, self.conflicting].sum(1)
-
-    @cached_property
-    def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(correct answers [S, cells], images [cells], row of an image of each [cells]) of the (label, bias) cells that have images."""
-        number = self.label * (self.bias.max() + 2) + self.bias + 1
-        first, cell, sizes = np.unique(number, return_index=True, return_inverse=True, return_counts=True)[1:]
-        return np.stack([np.bincount(cell, row, len(sizes)) for row in self.correct]), sizes, first
-
-
-Measure = Callable[[Answers], Counts | None]  # None: absent for all seeds
-
-
-def ratio(n_correct: np.ndarray, n_total: np.ndarray | int) -> Counts:
-    """A ratio of counts, NaN where n_total is 0."""
-    total = np.broadcast_to(np.asarray(n_total, float), n_correct.shape)
-    return Counts(np.divide(n_correct, total, out=np.full(n_correct.shape, np.nan), where=total > 0), n_correct.astype(float), total)
-
-
-def plain(value: np.ndarray) -> Counts:
-    """A number that is not a ratio of counts."""
-    none = np.full(value.shape, np.nan)
-    return Counts(value, none, none)
+from jaxbed.evaluation import calibration, label_lists, multi_label
+from jaxbed.evaluation.given import Answers, Counts, Measure, plain, ratio
 
 
 def accuracy(answers: Answers) -> Counts:
@@ -222,6 +158,17 @@ def _of_confidence(function: Callable[..., np.ndarray]) -> Measure:
     return measured
 
 
+def temperature(answers: Answers) -> Counts | None:
+    return None if answers.temperature is None else plain(answers.temperature)
+
+
+def rms_calibration_error_at_temperature(answers: Answers) -> Counts | None:
+    """The RMS error of the confidence that the scores have at the temperature; only where they are kept."""
+    if answers.temperature is None or answers.scores is None:
+        return None
+    return plain(calibration.rms_error(calibration.confidence_at(answers.temperature, answers.scores), answers.correct))
+
+
 def _of_anomalies(function: Callable[[np.ndarray, np.ndarray], np.ndarray], score: str, answers: Answers) -> Counts | None:
     """A measure of how well a score tells images of no class from the others."""
     given = answers.energy if score == "energy" else answers.confidence
@@ -254,11 +201,18 @@ CALIBRATION: dict[str, Measure] = {  # computed where they are asked for by name
     "mad_calibration_error_as_released": _of_confidence(functools.partial(calibration.mad_error, drop_last_bin=True)),
     "aurra": _of_confidence(calibration.aurra),
     "soft_f1": _of_confidence(calibration.soft_f1),
+    "temperature": temperature,
+    "rms_calibration_error_at_temperature": rms_calibration_error_at_temperature,
 }
 ANOMALIES: dict[str, Measure] = {  # of sets with images of no class, which have no others
     f"{name}_{score}": functools.partial(_of_anomalies, function, score)
     for name, function in (("aupr", calibration.aupr), ("auroc", calibration.auroc), ("fpr95", calibration.fpr95))
     for score in ("softmax", "energy")
+}
+MULTI_LABEL: dict[str, Measure] = {  # of sets whose images have several classes, which have no others
+    "pr_auc_weighted": multi_label.pr_auc_weighted,
+    "ap_weighted": multi_label.ap_weighted,
+    "ap_macro": multi_label.ap_macro,
 }
 WITHOUT_BIAS = ("accuracy", "real_accuracy", "kept_accuracy")  # of jaxbed's own, what is asked of a set whose images have no bias
 
@@ -267,7 +221,11 @@ def measure(answers: Answers) -> dict[str, Counts]:
     """All measures that exist for a set, by name."""
     biased, added = (answers.bias >= 0).any(), {name for name in MEASURES if ":" in name or name in CALIBRATION}
     applicable = {name: function for name, function in MEASURES.items() if biased or name in WITHOUT_BIAS or name in added}
-    values = {name: function(answers) for name, function in (ANOMALIES if answers.anomaly is not None else applicable).items()}
+    if answers.targets is not None:
+        applicable = MULTI_LABEL | {name: MEASURES[name] for name in added if ":" in name}
+    elif answers.anomaly is not None:
+        applicable = ANOMALIES
+    values = {name: function(answers) for name, function in applicable.items()}
     if answers.anomaly is None:
         values |= {f"accuracy_{name}": ratio(answers.correct[:, images].sum(1), images.sum()) for name, images in answers.groups.items()}
     size = (len(answers.response),)
@@ -281,6 +239,11 @@ def measure(answers: Answers) -> dict[str, Counts]:
 def is_extra(name: str) -> bool:
     """Whether `add` is needed before a measure of that name is computed."""
     return ":" in name or name in CALIBRATION
+
+
+def needs_temperature() -> bool:
+    """Whether a measure was added that reads `Answers.temperature`."""
+    return "temperature" in MEASURES or "rms_calibration_error_at_temperature" in MEASURES
 
 
 def add(name: str) -> None:

@@ -1,5 +1,6 @@
 """From answers to tables of scores. Reads what `evaluate` wrote; knows neither JAX nor the network. What is measured: `measures`."""
 
+import dataclasses
 import hashlib
 import pathlib
 import re
@@ -10,13 +11,16 @@ import numpy as np
 import pandas as pd
 
 from jaxbed.data import model_vs_human
-from jaxbed.evaluation import label_lists, measures
-from jaxbed.evaluation.answers import ANSWERS, SCORES, read_answers, read_sets
+from jaxbed.evaluation import calibration, label_lists, measures
+from jaxbed.evaluation.answers import ANSWERS, LOGITS, SCORES, read_answers, read_sets
 from jaxbed.stats import names
 from jaxbed.stats.reading import delimited, numbers
 from jaxbed.system import files
 
-TEXTS = ("name", "real")  # columns of images.csv that are not numbers
+TEXTS = ("name", "real", "targets")  # columns of images.csv that are not numbers
+SHOWN = ("accuracy", "aligned", "conflicting", "pr_auc_weighted")  # of validation sets, when a run has ended
+LISTS = ("real", "targets")  # those that hold lists of classes
+ADDED = (*LISTS, "anomaly")  # a set has one of these, or none
 RENDITIONS = ("imagenet_r", "imagenet_r_unmasked")  # sets whose images are named <class>/<rendition>_<number>
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
 
@@ -30,10 +34,12 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     workdir = pathlib.Path(workdir)
     algorithm, about = _about(workdir)
     rows: dict[str, list] = {column: [] for column in COLUMNS[1:]}
+    temperatures = _temperatures(workdir, about) if measures.needs_temperature() else {}
     for dataset, facts in about["sets"].items():
         folder = workdir / "responses" / dataset
         images = _images(workdir, dataset, facts)
         kept, groups = model_vs_human.kept(dataset, images.name), renditions(dataset, images.name)
+        targets = None if images.targets is None else label_lists.targets(images.targets, len(about["classes"]))
         paths = answers(folder)
         if not paths:
             raise FileNotFoundError(f"{folder} holds no answers: run: jaxbed eval {workdir}")
@@ -42,7 +48,10 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
             status = np.where(alive, "ok", "diverged")
             cells = about.get("training_cells", ())
             known = (about["data"]["cue"], cells, images.real, kept, images.anomaly, groups)
-            given = measures.Answers(response, images.label, images.bias, *known, **scores_of_answers)
+            given = measures.Answers(response, images.label, images.bias, *known, **scores_of_answers, targets=targets)
+            if (epoch := int(path.stem)) in temperatures and targets is None and facts.get("decision") == "argmax":
+                of_seeds = [temperatures[epoch].get(int(seed), np.nan) for seed in seeds]
+                given = dataclasses.replace(given, temperature=np.array(of_seeds))
             for metric, (value, n_correct, n_total) in measures.measure(given).items():
                 same = (dataset, int(path.stem), metric, facts["role"])
                 for column, array in zip(
@@ -55,6 +64,19 @@ def scores(workdir: pathlib.Path | str) -> pd.DataFrame:
     frame = pd.DataFrame({"algorithm": algorithm, **columns})[COLUMNS]
     frame = frame[frame["value"].notna()]  # shape bias, where no answer names shape or texture
     return pd.concat([frame, _gap(frame)], ignore_index=True)
+
+
+def _temperatures(workdir: pathlib.Path, about: dict) -> dict[int, dict[int, float]]:
+    """{epoch: {seed: temperature}} of the validation images whose scores are kept; {} unless one set of such images decides by argmax."""
+    sets = {name: facts for name, facts in about["sets"].items() if facts["role"] == "val" and "targets" not in facts}
+    if len(sets) != 1 or (pair := next(iter(sets.items())))[1].get("decision") != "argmax":
+        return {}
+    found, label = {}, _images(workdir, *pair).label
+    for path in answers(workdir / "responses" / pair[0]):
+        _, seeds, _, kept = _answers(workdir, path, len(label), pair[1])
+        logits = [(int(seed), of_seed) for seed, of_seed in zip(seeds, kept.get(LOGITS, ()), strict=LOGITS in kept)]
+        found[int(path.stem)] = {seed: calibration.temperature(x, label) for seed, x in logits if np.isfinite(x).all()}
+    return {epoch: of_seeds for epoch, of_seeds in found.items() if of_seeds}
 
 
 def _gap(frame: pd.DataFrame) -> pd.DataFrame:
@@ -81,7 +103,7 @@ def validation(workdir: pathlib.Path | str) -> str:
     last = frame[(frame["role"] == "val") & (frame["status"] == "ok") & (frame["epoch"] == frame["epoch"].max())]
     texts = []
     for (dataset, metric), values in last.groupby(["dataset", "metric"], sort=False)["value"]:
-        if metric in ("accuracy", "aligned", "conflicting"):
+        if metric in SHOWN:
             low, mean, high = (100 * value for value in (values.min(), values.mean(), values.max()))
             texts.append(f"{dataset} {metric} {mean:.1f} % ({low:.1f} to {high:.1f}, {len(values)} seeds)")
     return f"after epoch {frame['epoch'].max()}: {', '.join(texts) or 'no seed is finite'}"
@@ -107,11 +129,13 @@ def confusions(workdir: pathlib.Path | str, chosen: pd.DataFrame) -> pd.DataFram
     """Which answers the images of each class got, for the rows algorithm, run, dataset, epoch of `chosen` that are this run's.
 
     Columns algorithm, run, dataset, epoch, label, answer (names of classes; "none" where the logits were not finite), images; one row for
-    each pair that occurs.
+    each pair that occurs. Multi-label sets, where no class is confused with another, have none.
     """
     workdir, parts = pathlib.Path(workdir), []
-    algorithm, _ = _about(workdir)
-    for (dataset, epoch), rows in chosen[chosen["algorithm"] == algorithm].groupby(["dataset", "epoch"], sort=False):
+    algorithm, about = _about(workdir)
+    of_one_class = [name for name, facts in about["sets"].items() if "targets" not in facts]
+    chosen = chosen[(chosen["algorithm"] == algorithm) & chosen["dataset"].isin(of_one_class)]
+    for (dataset, epoch), rows in chosen.groupby(["dataset", "epoch"], sort=False):
         given = trials(workdir, dataset, int(epoch))
         names = np.array([*given.classes, "none"])
         for seed, answers in zip(given.seeds, given.response, strict=True):
@@ -136,9 +160,14 @@ class Trials(NamedTuple):
 
 
 def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
-    """The answers to a set at one epoch. Raises FileNotFoundError, with the epochs there are, where it has none."""
+    """The answers to a set at one epoch. Raises FileNotFoundError, with the epochs there are, where it has none.
+
+    Raises ValueError for a multi-label set, whose images are not answered with one class.
+    """
     _, about = _about(workdir)
     facts, path = about["sets"][dataset], workdir / "responses" / dataset / f"{epoch}.npz"
+    if "targets" in facts:
+        raise ValueError(f"{path.parent}: images have several classes or none, so no answer is right or wrong: leave {dataset} out")
     if not path.is_file():
         there = ", ".join(other.stem for other in answers(path.parent))
         raise FileNotFoundError(
@@ -177,6 +206,7 @@ class _Images(NamedTuple):
     bias: np.ndarray  # [n]
     real: np.ndarray | None = None  # [n, most]: see `label_lists`
     anomaly: np.ndarray | None = None  # [n] bool
+    targets: np.ndarray | None = None  # [n, most]: see `label_lists`; labels are then -1
 
 
 def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
@@ -196,24 +226,27 @@ def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
         raise ValueError(f"{path} lists other images, or in another order, than sets.json describes; {cure}")
     if "real" in facts and (images.real is None or facts["real"] != label_lists.digest(images.real)):
         raise ValueError(f"{path} has other lists of classes in its column 'real' than sets.json describes; {cure}")
+    if "targets" in facts and (images.targets is None or facts["targets"] != label_lists.digest(images.targets)):
+        raise ValueError(f"{path} has other lists of classes in its column 'targets' than sets.json describes; {cure}")
     return images
 
 
 def _as_written(path: pathlib.Path) -> _Images | None:
     """The content of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
     with path.open("rb") as file:
-        if file.readline() not in (b"name,label,cue\n", b"name,label,cue,real\n", b"name,label,cue,anomaly\n"):
+        if file.readline() not in (b"name,label,cue\n", *(f"name,label,cue,{column}\n".encode() for column in ADDED)):
             return None
     try:
-        images = pd.read_csv(path, dtype={"name": str, "real": str}, keep_default_na=False)
-        real = label_lists.from_cells(images["real"]) if "real" in images else None
+        images = pd.read_csv(path, dtype=dict.fromkeys(TEXTS, str), keep_default_na=False)
+        real, targets = (label_lists.from_cells(images[column]) if column in images else None for column in LISTS)
     except ValueError:
         return None
     whole = isinstance(images.index, pd.RangeIndex) and all(images[column].dtype == np.int64 for column in images if column not in TEXTS)
-    if not whole or (images["label"] < 0).any() or (images["cue"] < -1).any():
+    if not whole or (images["label"] < (0 if targets is None else -1)).any() or (images["cue"] < -1).any():
         return None
     anomaly = images["anomaly"].to_numpy() == 1 if "anomaly" in images else None
-    return _Images(images["name"].map(names.from_cell).to_numpy(str), images["label"].to_numpy(), images["cue"].to_numpy(), real, anomaly)
+    image_names = images["name"].map(names.from_cell).to_numpy(str)
+    return _Images(image_names, images["label"].to_numpy(), images["cue"].to_numpy(), real, anomaly, targets)
 
 
 def _as_saved_again(path: pathlib.Path) -> _Images:
@@ -222,15 +255,20 @@ def _as_saved_again(path: pathlib.Path) -> _Images:
     chosen = {name: names.find(name, images.columns) for name in ("name", "label", "cue")}
     if lost := [name for name, column in chosen.items() if column is None]:
         raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(images.columns)}")
-    label, bias = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", 0), ("cue", -1)))
-    column = names.find("real", images.columns)
-    try:
-        real = None if column is None else label_lists.from_cells(images[column])
-    except ValueError as error:
-        raise ValueError(f"{path}: real {error}") from error
+    real, targets = (_lists(images, name, path) for name in LISTS)
+    least_label = 0 if targets is None else -1
+    label, bias = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", least_label), ("cue", -1)))
     anomaly = names.find("anomaly", images.columns)
     flags = None if anomaly is None else _classes(images[anomaly], "anomaly", 0, str(path)) == 1
-    return _Images(images[chosen["name"]].to_numpy(str), label, bias, real, flags)
+    return _Images(images[chosen["name"]].to_numpy(str), label, bias, real, flags, targets)
+
+
+def _lists(images: pd.DataFrame, name: str, path: pathlib.Path) -> np.ndarray | None:
+    column = names.find(name, images.columns)
+    try:
+        return None if column is None else label_lists.from_cells(images[column])
+    except ValueError as error:
+        raise ValueError(f"{path}: {name} {error}") from error
 
 
 def digest(names: Iterable[str], label: np.ndarray, bias: np.ndarray) -> str:
@@ -249,7 +287,7 @@ def _classes(given: pd.Series, name: str, least: int, source: str) -> np.ndarray
 
 
 def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict]:
-    """(responses [S, n], seeds [S], alive [S], {of SCORES: [S, n]}) of a file; facts are those of its set."""
+    """(responses [S, n], seeds [S], alive [S], {of SCORES: [S, n], of LOGITS: [S, n, classes]}) of a file; facts are those of its set."""
     stored = read_answers(path, images, f"delete it, then: jaxbed eval {workdir}")
     response, seeds, alive = (stored[name] for name in ANSWERS)
     asked = str(stored["asked"]) if "asked" in stored else facts.get("identity")
@@ -258,4 +296,4 @@ def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict
     if response.shape[1] != images:
         cure = f"delete {path.parent}, then: jaxbed eval {workdir}"
         raise ValueError(f"{path} answers {response.shape[1]} images, and images.csv lists {images}: {cure}")
-    return response, seeds, alive, {name: stored[name] for name in SCORES if name in stored}
+    return response, seeds, alive, {name: stored[name] for name in (*SCORES, LOGITS) if name in stored}

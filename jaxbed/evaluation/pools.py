@@ -16,6 +16,7 @@ from jaxbed.evaluation import decision_rules
 
 PyTree = Any
 STEPS = 4  # batches of a block of streamed images
+LARGEST_SCORE = 65504.0  # float16 has no larger number
 
 
 class Pool(NamedTuple):
@@ -24,12 +25,18 @@ class Pool(NamedTuple):
     names: list[str]
     sizes: list[int]
     blocks: Callable[[], Iterable[jax.Array]]  # each [steps, B, H, W, C] uint8; the last batch is filled up, which is never counted
-    answers: Callable  # (params, stats, block) -> {"response": [S, steps, B] int32, and what else there is of answers.SCORES, float32}
+    # (params, stats, block) -> {"response": [S, steps, B] int32, what else there is of answers.SCORES, [S, steps, B] float32, and, where
+    # they are kept, "scores": the logits, [S, steps, B, classes] float32}
+    answers: Callable
     streamed: bool
+    scored: bool  # whether scores are kept
 
 
-def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[str, EvaluationSet], batch_size: int) -> list[Pool]:
-    """Everything that answers the sets; predict is a method's."""
+def pool(
+    predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[str, EvaluationSet], batch_size: int, keep_scores: bool = False
+) -> list[Pool]:
+    """Everything that answers the sets; predict is a method's. keep_scores: also the logits, as always in multi-label sets."""
+    scored = keep_scores or source.multi_label
     groups: dict[tuple, list[str]] = {}
     for name, (split, _, decision, _, anomaly) in sets.items():
         groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images), anomaly is not None), []).append(name)
@@ -37,8 +44,8 @@ def pool(predict: Callable, seeds: parallel.Seeds, source: Source, sets: dict[st
     for (_, decision, streamed, anomalies), names in groups.items():
         sizes = [len(sets[name].split.label) for name in names]
         read = blocks(seeds, [strict(sets[name].split.image) for name in names], batch_size)
-        answers = _answers(predict, source, decision_rules.named(decision), anomalies)
-        pools.append(Pool(names, sizes, read, seeds.over(answers, shared=(2,)), streamed))
+        answers = _answers(predict, source, decision_rules.named(decision), anomalies, scored)
+        pools.append(Pool(names, sizes, read, seeds.over(answers, shared=(2,)), streamed, scored))
     return pools
 
 
@@ -69,15 +76,18 @@ def _read(seeds: parallel.Seeds, images: stream.Images, batch: int) -> Iterator[
     yield from stream.ahead((seeds.place_part(part, shape, start, None, "data") for part in parts), 1)
 
 
-def _answers(predict: Callable, source: Source, rule: decision_rules.Rule, anomalies: bool) -> Callable:
+def _answers(predict: Callable, source: Source, rule: decision_rules.Rule, anomalies: bool, scored: bool = False) -> Callable:
     def answers(params: PyTree, stats: PyTree, images: jax.Array) -> dict[str, jax.Array]:
-        """Of one seed: images [steps, B, H, W, C] -> [steps, B] each."""
+        """Of one seed: images [steps, B, H, W, C] -> [steps, B] each, scores [steps, B, classes]."""
 
         def one(batch: jax.Array) -> dict[str, jax.Array]:
             logits = predict(params, stats, source.scale(batch))
             finite = jnp.isfinite(logits).all(-1)
             given = {"response": jnp.where(finite, rule.decide(logits), -1)}
-            if rule.among:
+            if scored:
+                kept = jnp.clip(logits.astype(jnp.float32), -LARGEST_SCORE, LARGEST_SCORE)
+                given["scores"] = jnp.where(finite[:, None], kept, jnp.nan)
+            if rule.among and not source.multi_label:  # there, no class excludes another
                 among = jnp.where(finite[:, None], rule.among(logits).astype(jnp.float32), jnp.nan)
                 given["confidence"] = jax.nn.softmax(among).max(-1)
                 if anomalies:
@@ -87,6 +97,11 @@ def _answers(predict: Callable, source: Source, rule: decision_rules.Rule, anoma
         return jax.lax.map(one, images)
 
     return answers
+
+
+def halved(scores: np.ndarray) -> np.ndarray:
+    """Scores as they are kept, in 16 bits; on the host, since old processors cannot convert them."""
+    return scores.astype(np.float16)
 
 
 def strict(images: np.ndarray | stream.Images) -> np.ndarray | stream.Images:

@@ -1,4 +1,6 @@
-"""Accuracy on the validation images while a run trains: for people who watch. Epochs are selected by stored answers, later.
+"""Accuracy, or pr_auc_weighted of multi-label sets, on the validation images while a run trains: for people who watch.
+
+Epochs are selected by stored answers, later.
 
 Of a method that attacks images, also accuracy on some of these images under attack. Where it falls within one epoch, that is reported.
 """
@@ -13,7 +15,7 @@ import numpy as np
 from jaxbed import parallel
 from jaxbed.config import Train
 from jaxbed.data.source import Source
-from jaxbed.evaluation import pools
+from jaxbed.evaluation import multi_label, pools
 from jaxbed.method import Method
 from jaxbed.training.members import GridPoint, seeds_of_point
 
@@ -34,7 +36,7 @@ class Watched(NamedTuple):
 class Answers(NamedTuple):
     """What all members answer to the validation images of one grid point."""
 
-    plain: list[list[jax.Array]]  # [pools][blocks] of [S, steps, B]
+    plain: list[list[jax.Array]]  # [pools][blocks] of [S, steps, B], in multi-label sets the scores [S, steps, B, classes]
     attacked: list[jax.Array]  # of each set that is watched: [S, n] bool, whether it is right
 
 
@@ -74,7 +76,8 @@ class Validation:
             if len(self._points) > 1:
                 params, stats = self._seeds.place(jax.tree.map(lambda x, i=i: x[i * size : (i + 1) * size], (params, stats)), "seed")
             of_point = self._pools.get(id(point.source), [])
-            plain = [[pool.answers(params, stats, block)["response"] for block in pool.blocks()] for pool in of_point]
+            kind = "scores" if point.source.multi_label else "response"
+            plain = [[pool.answers(params, stats, block)[kind] for block in pool.blocks()] for pool in of_point]
             watched = self._watched.get(id(point.source), [])
             given.append(Answers(plain, [each.right(params, stats, each.image, each.label) for each in watched]))
         return given
@@ -83,15 +86,22 @@ class Validation:
         """{"val": [S], "val/conflicting": [S], "val/attacked": [S]}: accuracy, and that on images whose bias votes for another class, and
         on images under attack, where there are any.
 
-        The sets have their own names; {} without validation images.
+        Of multi-label sets, {"val/pr_auc_weighted": [S]}. The sets have their own names; {} without validation images.
         """
         of_points = []
         for point, sets, (of_pools, attacked) in zip(self._points, self._sets, answers, strict=True):
             accuracies: dict[str, np.ndarray] = {}
             for pool, blocks in zip(self._pools.get(id(point.source), []), of_pools, strict=True):
-                flat = np.concatenate(parallel.gather(blocks), axis=1).reshape(self._seeds.size, -1)[:, : sum(pool.sizes)]
+                joined = np.concatenate(parallel.gather(blocks), axis=1)
+                flat = joined.reshape(self._seeds.size, -1, *joined.shape[3:])[:, : sum(pool.sizes)]
                 for name, answer in zip(pool.names, np.split(flat, np.cumsum(pool.sizes)[:-1], axis=1), strict=True):
                     label, bias = sets[name].split.label, sets[name].split.bias
+                    if sets[name].split.multi_label:
+                        if label.any():
+                            accuracies[f"{name}/pr_auc_weighted"] = multi_label.over_classes(
+                                pools.halved(answer), label, multi_label.pr_auc
+                            )
+                        continue
                     correct, conflicting = answer == label, (bias >= 0) & (bias != label)
                     accuracies[name] = correct.mean(1)
                     if conflicting.any():

@@ -142,6 +142,8 @@ def _open(source: "Source", changing: list[str], settings: "Settings", asked: ar
 
     if unknown := [name for name in asked.sets if name not in source.sets]:
         raise ValueError(f"--sets {','.join(unknown)}: {source.name} has {', '.join(source.sets)}")
+    if source.multi_label:
+        raise ValueError(f"{source.name} is multi-label, and `jaxbed measure` asks which one class an image has: measure another run")
     usual = [name for name, of_set in source.sets.items() if of_set.role == "test"] or list(source.sets)
     sets = {name: source.sets[name] for name in asked.sets or usual} if changing else {}
     for name, images in sets.items():

@@ -33,6 +33,10 @@ class Config(augmix.Settings):
     consistency: bool = True  # False: cross-entropy of one mixed view of each image, and nothing else
     weight: NotNegative = 12.0  # of the Jensen-Shannon divergence; without effect where consistency is False
 
+    @property
+    def multi_label(self) -> bool:
+        return not self.consistency  # the divergence is that of answers among all classes
+
     def make(self, info: Info, net: Network, optim: Optim) -> Method:
         return _make(self, info, net, optim)
 

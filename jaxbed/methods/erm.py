@@ -1,4 +1,4 @@
-"""ERM, the baseline: mean cross-entropy, nothing else. Called Vanilla in the debiasing literature."""
+"""ERM, the baseline: mean cross-entropy, binary on multi-label data sets, nothing else. Called Vanilla in the debiasing literature."""
 
 import dataclasses
 from typing import ClassVar
@@ -11,6 +11,7 @@ from jaxbed.optim import Optim
 @dataclasses.dataclass
 class Config:
     reads_bias: ClassVar[bool] = False
+    multi_label: ClassVar[bool] = True
 
     def make(self, info: Info, net: Network, optim: Optim) -> Method:
         return from_net(net.make(info.classes), optim.transform(info), optim.hparams())

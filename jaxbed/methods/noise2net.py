@@ -32,6 +32,7 @@ KINDS = 1  # what the key of a seed's start is folded with; networks draw their 
 @dataclasses.dataclass
 class Config(noise2net.Settings):
     reads_bias: ClassVar[bool] = False
+    multi_label: ClassVar[bool] = True
 
     share: Annotated[float, Range(0, 1, above=True)] = 0.5  # of every batch: its first images
 

@@ -83,7 +83,10 @@ def _parser() -> argparse.ArgumentParser:
         help="new-datasets: would the algorithms differ on another data set? these-datasets: do they differ on these, with other seeds?",
     )  # fmt: skip
     ask.add_argument("--baseline", metavar="NAME", help="compare all others with this algorithm only; choose it before you see the scores")
-    ask.add_argument("--metric", default=default.metric, help="measure to compare (default accuracy); MODULE:FUNCTION: one of your own")
+    ask.add_argument(
+        "--metric", default=default.metric,
+        help="measure to compare (default accuracy, or pr_auc_weighted of multi-label sets); MODULE:FUNCTION: one of your own",
+    )  # fmt: skip
     side = ask.add_mutually_exclusive_group()
     side.add_argument("--higher-is-better", dest="lower", action="store_false", default=False, help="the default")
     side.add_argument("--lower", dest="lower", action="store_true", help="lower values of the metric are better")

@@ -33,6 +33,9 @@ FRACTIONS = (
     "group_mean",
     "cue_accuracy",
     "shape_bias",
+    "pr_auc_weighted",
+    "ap_weighted",
+    "ap_macro",
     "error",
 )
 SMALLEST_P = 1e-12  # below, 1 - cdf has no correct digits

@@ -236,6 +236,8 @@ class Record:
 
 def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:
     """What to know of a validation set by whose conflicting images epochs would be chosen, and which has few or, of a class, none."""
+    if split.multi_label:
+        return ""
     conflicting = split.label[(split.bias >= 0) & (split.bias != split.label)]
     none = [class_names[y] for y in np.setdiff1d(split.label, conflicting)]
     if not len(conflicting) or (len(conflicting) >= FEW and not none):
@@ -246,7 +248,10 @@ def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:
 
 
 def odd_classes(split: Split, role: str, source: Source) -> str:
-    """What to know of a set with images of classes that no training image has, and of a validation set of one class."""
+    """What to know of a set of classes that no training image has, of validation in one class, of a multi-label set without some."""
+    if split.multi_label:
+        absent = [name for name, present in zip(source.class_names, split.label.max(0), strict=True) if not present]
+        return f"no image has the class {', '.join(absent)}: it has weight 0 in this set's scores" if absent else ""
     classes = np.unique(split.label)
     unseen = np.setdiff1d(classes, source.train.label)
     if len(unseen) and len(source.train.label) > 1:  # one image stands for no training set

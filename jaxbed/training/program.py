@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxbed import parallel
 from jaxbed.config import Train
-from jaxbed.data.source import Component, Source, Weighted, require_bias, steps
+from jaxbed.data.source import Component, Source, Weighted, require_bias, require_one_class, steps
 from jaxbed.data.stream import Images
 from jaxbed.method import Info, Method, Sampling, State
 from jaxbed.models.capabilities import norm_groups
@@ -96,8 +96,9 @@ def steps_per_epoch(cfg: Train, source: Source) -> int:
     if rows < cfg.batch_size:
         raise ValueError(f"batch_size = {cfg.batch_size} is larger than the training set of {source.name} ({rows} images)")
     if (source.train.label == source.train.label[0]).all():
-        only = source.class_names[source.train.label[0]]
-        raise ValueError(f"all {rows} training images of {source.name} are of class {only!r}: nothing can be learned, check the labels")
+        first = np.flatnonzero(source.train.label[0]) if source.multi_label else [source.train.label[0]]
+        only = " and ".join(repr(source.class_names[y]) for y in first) or "none"
+        raise ValueError(f"all {rows} training images of {source.name} are of class {only}: nothing can be learned, check the labels")
     return steps(rows, cfg.batch_size, source.components)
 
 
@@ -124,6 +125,7 @@ def find_pixel_range(source: Source) -> np.ndarray:
 def make_method(cfg: Train, source: Source) -> tuple[Info, Method]:
     """The method of one run, and what it may know of the run. Raises ValueError for settings or a data set that it cannot have."""
     pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few methods ask
+    require_one_class(cfg.name, cfg.method, source)
     info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), max(cfg.epochs, 1), pixel_range)
     method = cfg.method.make(info, cfg.net, cfg.optim)
     if cfg.method.reads_bias and cfg.method.reads_bias != "agreement" and (reason := source.facts.get("bias_label")):
@@ -207,6 +209,8 @@ def steps_of_seed(info: Info, method: Method, source: Source, images: Images | N
     def load(arrays: dict, columns: dict, rows: jax.Array, streamed: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
         index = rows % info.train_size
         batch = {name: array[rows] for name, array in arrays.items()} | {name: column[index] for name, column in columns.items()}
+        if source.multi_label:
+            batch["label"] = batch["label"].astype(jnp.float32)
         if streamed is not None:
             batch["image"] = streamed
         image = source.augment(key, batch["image"]) if source.augment else source.scale(batch["image"])

@@ -149,7 +149,8 @@ def same_images(described: list[dict[str, int | str]], workdir: pathlib.Path) ->
 
 def _described(split: Split) -> dict[str, int | str]:
     digest = hashlib.sha256("\n".join(split.name).encode())
-    digest.update(np.stack([split.label, split.bias]).tobytes())
+    for array in (split.label, split.bias) if split.multi_label else (np.stack([split.label, split.bias]),):
+        digest.update(array.tobytes())
     return {"images": len(split.label), "sha256": digest.hexdigest()}
 
 

@@ -186,8 +186,8 @@ def check_criterion(criterion: str, cfg: "Train", source: "Source") -> str:
     if len(splits) != 1:
         raise ValueError(f"{source.name} is evaluated on {len(splits)} validation splits, and settings are chosen on one: see eval.sets")
     ((name, split),) = splits.items()
-    label, bias = split.label, split.bias
-    aligned, conflicting = (bias == label).sum(), ((bias >= 0) & (bias != label)).sum()
+    label, bias = split.class_of_image, split.bias
+    aligned, conflicting = (((bias >= 0) & same).sum() for same in (bias == label, bias != label))
     if criterion != "best_val" and not (aligned and conflicting):
         counts = f"{source.name} has {aligned} and {conflicting}"
         raise ValueError(f"--criterion {criterion} needs aligned and conflicting validation images, {counts}: take --criterion best_val")

@@ -1,4 +1,7 @@
-"""Losses, per sample unless said otherwise: pure functions of logits [B, C] and labels [B]."""
+"""Losses, per sample unless said otherwise: pure functions of logits [B, C] and labels [B].
+
+`cross_entropy` and `accuracy` also take targets [B, C] of zeros and ones, as batches of multi-label data sets carry them.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,12 +9,18 @@ import optax
 
 
 def cross_entropy(logits: jax.Array, label: jax.Array) -> jax.Array:
-    """-log softmax(logits)[label], shape [B]."""
+    """-log softmax(logits)[label], shape [B]; of targets, the mean over classes of the binary cross-entropy of sigmoid(logits)."""
+    if label.ndim == logits.ndim:
+        return optax.sigmoid_binary_cross_entropy(logits, label).mean(-1)
     return optax.softmax_cross_entropy_with_integer_labels(logits, label)
 
 
 def accuracy(logits: jax.Array, label: jax.Array) -> jax.Array:
-    """Fraction of the batch whose largest logit is the label's: a scalar."""
+    """Fraction of the batch whose largest logit is the label's: a scalar. Of targets, the share of all classes of all images that are
+    decided rightly, a class being present where its logit is above 0.
+    """
+    if label.ndim == logits.ndim:
+        return ((logits > 0) == (label > 0)).mean()
     return (jnp.argmax(logits, -1) == label).mean()
 
 

@@ -17,6 +17,9 @@ SHARES = (
     "group_mean",
     "cue_accuracy",
     "shape_bias",
+    "pr_auc_weighted",
+    "ap_weighted",
+    "ap_macro",
 )  # metrics that are shares
 FRACTIONS = 0.9  # share of values up to 1 from which a metric counts as fractions, and larger values as impossible
 ROUNDING = 1e-6

@@ -55,8 +55,9 @@ def _make(analysis: Analysis, out: Path, facts: dict) -> list[Path]:
     for name, table in csv.items():
         tables.to_csv(table, out / name)
     written += [out / name for name in csv if name != "scores.csv"]
-    if workdirs := [file for file in facts.get("files", []) if file["what"] == "workdir"]:
-        tables.to_csv(_confusions(analysis.selected, workdirs), out / "confusions.csv")
+    workdirs = [file for file in facts.get("files", []) if file["what"] == "workdir"]
+    if workdirs and len(confused := _confusions(analysis.selected, workdirs)):  # multi-label sets have none
+        tables.to_csv(confused, out / "confusions.csv")
         written.append(out / "confusions.csv")
     drawn = drawing.draw(out, analysis)
     written += [path for figure in drawn for path in figure.files]

@@ -24,6 +24,7 @@ import pandas as pd
 
 from jaxbed.stats import names
 from jaxbed.stats.reading import columns, delimited, numbers, workdirs
+from jaxbed.stats.selection.criteria import MULTI_LABEL
 
 COLUMNS = ("algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status", "family")
 TEXTS = ("algorithm", "dataset", "metric", "role", "status", "family")
@@ -287,9 +288,9 @@ def exclude(frame: pd.DataFrame, texts: Sequence[str]) -> tuple[pd.DataFrame, li
 
 
 def metric(frame: pd.DataFrame, asked: str) -> str:
-    """The recorded metric that `asked` refers to. Raises ValueError if there is none."""
+    """The recorded metric that `asked` refers to: for accuracy, MULTI_LABEL where only that was recorded. ValueError if there is none."""
     known = sorted(frame["metric"].unique())
-    meant = names.find(asked, known)
+    meant = names.find(asked, known) or (MULTI_LABEL if asked == "accuracy" and MULTI_LABEL in known else None)
     if meant is None:
         raise ValueError(f"--metric {names.cut(asked)}: not recorded; {names.choice(asked, known)}")
     return meant

@@ -158,7 +158,7 @@ def is_cherry_picked(rule_text: str | None) -> bool:
 
 def _last(frame: pd.DataFrame) -> pd.DataFrame:
     """The last evaluated epoch; score is the accuracy on the validation split there, NaN without one."""
-    good = criteria.with_epochs(frame)
+    good = criteria.with_accuracy(criteria.with_epochs(frame))
     epochs = good.groupby(RUN)["epoch"]
     chosen = pd.DataFrame({"epoch": epochs.max(), "tied_epochs": 1, "valid_epochs": epochs.nunique()}).reset_index()
     val = good[(good["role"] == "val") & (good["metric"] == "accuracy")].rename(columns={"value": "score"})
