@@ -132,6 +132,29 @@ def test_seeds_and_images_add_up_in_any_number_of_batches(monkeypatch):
     np.testing.assert_allclose(resampling.sample("art", {"b": scores[:1], "a": scores}).draws["a"], sampled.draws["a"])
 
 
+def test_classes_are_drawn_with_all_their_images():
+    """Images of a class are right or wrong together: the standard error is that of as many images as there are classes."""
+    of_class = bits(40, 0.6)
+    scores, cluster = np.repeat(of_class, 25, axis=1), np.repeat(np.arange(40), 25)
+    drawn = resampling.sample("imagenet_r", {"a": scores}, cluster=cluster)
+    assert drawn.draws["a"][1:].std() == pytest.approx(of_class.std() / np.sqrt(40), rel=0.06)
+    assert drawn.basis("a") == "classes alone (single seed)"
+    alone = resampling.sample("imagenet_r", {"a": of_class})
+    np.testing.assert_allclose(drawn.draws["a"], alone.draws["a"])
+    uneven = resampling.sample("imagenet_r", {"a": np.full((1, 30), 50.0)}, cluster=np.repeat([0, 1, 2], [1, 9, 20]))
+    np.testing.assert_allclose(uneven.draws["a"], 50)
+
+
+def test_sets_whose_classes_were_chosen_with_their_images_draw_classes():
+    """Also where two runs answered images in another order."""
+    image, label = np.array(["a", "b", "c", "d"]), np.array([0, 0, 1, 1])
+    scores = np.array([[100.0, 100.0, 0.0, 0.0]])
+    one, other = runs.Block("one", image, scores, label), runs.Block("other", image[::-1], scores[:, ::-1], label[::-1])
+    for name, values in (("imagenet_r_unmasked", {0, 50, 100}), ("art", {0, 25, 50, 75, 100})):
+        sampled = runs._sample(name, {"a": [one], "b": [other]})
+        assert {*sampled.draws["a"]} == {*sampled.draws["b"]} == values
+
+
 def test_normal_draws_have_exact_errors_of_sums():
     drawn = resampling.normal({"art": {"a": (50.0, 3.0), "b": (40.0, 4.0)}, "paint": {"a": (1.0, float("nan"))}})
     difference = effects.of_draws(drawn["art"].draws["a"] - drawn["art"].draws["b"], normal=True)

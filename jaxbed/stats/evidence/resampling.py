@@ -3,7 +3,8 @@
 A score is in points (percent), higher is better, and is the mean of what each image contributes. The first of its 1 + RESAMPLES values is
 the score as measured, the others are resampled. Closed forms: with one seed the interval is that of the images alone. Where images do not
 differ, it is that of the seeds, whose variance is underestimated by (S - 1) / S, as by every bootstrap. Source: Davison and Hinkley (1997),
-section 3.8. Differs: images are crossed with seeds, not nested within them.
+section 3.8. Differs: images are crossed with seeds, not nested within them. Images of one class are not independent: where classes were
+chosen together with the images, as in ImageNet-A and -R, classes are drawn, with all their images.
 """
 
 import zlib
@@ -24,6 +25,7 @@ class Sampled(NamedTuple):
     images: int  # 0 where they are unknown
     of_image: dict[str, np.ndarray]  # {algorithm: [images]}: mean contribution over seeds; empty where it is unknown
     normal: bool = False  # whether draws are of a normal distribution: intervals are then exact
+    unit: str = "images"  # what is drawn
 
     def basis(self, *algorithms: str) -> str:
         """What an interval of these algorithms is about."""
@@ -33,12 +35,14 @@ class Sampled(NamedTuple):
         if not self.images:
             return f"no interval: no answers per image, and a single seed of {single[0]}" if single else "seeds alone"
         if len(single) == len(algorithms):
-            return "images alone (single seed)"
-        return "images and seeds" + (f" (single seed of {single[0]})" if single else "")
+            return f"{self.unit} alone (single seed)"
+        return f"{self.unit} and seeds" + (f" (single seed of {single[0]})" if single else "")
 
 
-def sample(name: str, scores: Mapping[str, np.ndarray], has_images: bool = True) -> Sampled:
+def sample(name: str, scores: Mapping[str, np.ndarray], has_images: bool = True, cluster: np.ndarray | None = None) -> Sampled:
     """Of scores {algorithm: [seeds, images]} on the set with this name, in points.
+
+    cluster [images]: whole numbers of groups, such as classes, which are drawn with all their images instead of single images.
 
     The draws depend on the names of the set and of each algorithm only. Without images, scores are [seeds, 1]; the resampled values of an
     algorithm that then has one seed are NaN.
@@ -46,19 +50,21 @@ def sample(name: str, scores: Mapping[str, np.ndarray], has_images: bool = True)
     draws = {algorithm: np.empty(1 + RESAMPLES) for algorithm in scores}
     rows = {algorithm: _seeds(algorithm, len(values)) for algorithm, values in scores.items()}
     rng, images = np.random.default_rng([SEED, zlib.crc32(name.encode())]), next(iter(scores.values())).shape[1]
+    groups = np.arange(images) if cluster is None else np.unique(cluster, return_inverse=True)[1]
     step = max(1, AT_ONCE // images)
     for first in range(0, RESAMPLES, step):
         drawn = slice(first, min(first + step, RESAMPLES))
-        counts = _counts(rng, drawn.stop - first, images)
+        counts = _counts(rng, drawn.stop - first, groups.max() + 1)[:, groups]
         for algorithm, values in scores.items():
-            of_seeds = counts @ values.T / images  # [resamples, seeds]
+            of_seeds = counts @ values.T / counts.sum(1, keepdims=True)  # [resamples, seeds]
             draws[algorithm][1 + first : 1 + drawn.stop] = np.take_along_axis(of_seeds, rows[algorithm][drawn], 1).mean(1)
     for algorithm, values in scores.items():
         draws[algorithm][0] = values.mean()
         if not has_images and len(values) == 1:
             draws[algorithm][1:] = np.nan
     of_image = {algorithm: values.mean(0) for algorithm, values in scores.items()} if has_images else {}
-    return Sampled(draws, {algorithm: len(values) for algorithm, values in scores.items()}, images * has_images, of_image)
+    unit = "images" if cluster is None else "classes"
+    return Sampled(draws, {algorithm: len(values) for algorithm, values in scores.items()}, images * has_images, of_image, unit=unit)
 
 
 def normal(values: Mapping[str, Mapping[str, tuple[float, float]]]) -> dict[str, Sampled]:

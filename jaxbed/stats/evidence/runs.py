@@ -18,6 +18,7 @@ from jaxbed.stats.selection import rules
 
 MCE_METRICS = ("mce", "mce_jax")  # of published files, and of corruptions made here
 SHAPE_BIAS = "shape_bias"
+BY_CLASS = ("imagenet_a", "imagenet_r")  # first words of sets of which classes are drawn
 PAIR_COLUMNS = ("hypothesis", "treated", "control")
 
 
@@ -27,6 +28,7 @@ class Block(NamedTuple):
     source: str
     image: np.ndarray  # [n] names; empty where only seeds are known, whose scores are then [S, 1]
     scores: np.ndarray  # [S, n]
+    label: np.ndarray | None = None  # [n]
 
 
 Blocks = dict[str, dict[str, list[Block]]]  # {set: {algorithm: blocks}}
@@ -172,7 +174,7 @@ def _add(found: dict[str, Blocks], path: Path, source: dict, frame: pd.DataFrame
             continue
         if len(rows) < len(epochs):
             raise ValueError(f"{path}: {name} has answers of {len(rows)} of {len(epochs)} seeds at their epochs: run: jaxbed eval {path}")
-        block = Block(str(path), trials.name[counted], np.stack([rows[seed] for seed in epochs]))
+        block = Block(str(path), trials.name[counted], np.stack([rows[seed] for seed in epochs]), trials.label[counted])
         found[facts["role"]].setdefault(name, {}).setdefault(algorithm, []).append(block)
     if diverged:
         listed = names.listed(sorted(diverged))
@@ -216,7 +218,7 @@ def _sample(name: str, blocks: dict[str, list[Block]]) -> Sampled:
     if any(not len(block.image) for block in every):
         seeds = {algorithm: np.concatenate([block.scores.mean(1, keepdims=True) for block in each]) for algorithm, each in blocks.items()}
         return resampling.sample(name, seeds, has_images=False)
-    shared = pd.Index(every[0].image)
+    shared, label = pd.Index(every[0].image), every[0].label
     if any(not np.array_equal(block.image, every[0].image) for block in every):
         for block in every:
             if not (images := pd.Index(block.image)).is_unique:
@@ -228,13 +230,14 @@ def _sample(name: str, blocks: dict[str, list[Block]]) -> Sampled:
                     f"{names.quoted(images[0])}: evaluate all runs on the same images"
                 )
             shared = both
+        label = None if label is None else label[pd.Index(every[0].image).get_indexer(shared)]
         aligned = {
             algorithm: np.concatenate([block.scores[:, pd.Index(block.image).get_indexer(shared)] for block in each])
             for algorithm, each in blocks.items()
         }
     else:
         aligned = {algorithm: np.concatenate([block.scores for block in each]) for algorithm, each in blocks.items()}
-    return resampling.sample(name, aligned)
+    return resampling.sample(name, aligned, cluster=label if name.startswith(BY_CLASS) else None)
 
 
 def _mce(found: Blocks, algorithms: list[str], notes: list[str]) -> dict[str, Sampled]:
