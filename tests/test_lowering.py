@@ -186,6 +186,8 @@ PLACES = {
     ("models/conv.py", "depthwise_conv"): "a sum of shifted maps, which is one loop",
     ("models/reflect_conv.py", "convolve"): "the convolution as it is, as in `conv`",
     ("training/program.py", "steps_per_call"): "many steps per dispatch, as on a GPU: only CPUs are slow in loops",
+    ("methods/fast_adversarial.py", "attacked"): "the loop of an attack as a loop, as on a GPU",
+    ("measures/answering.py", "_answer"): "programs that are compiled in threads, as on a GPU: only CPUs compile them while they answer",
     ("parallel.py", "free_bytes"): "its memory, which it counts as GPUs do",
     ("parallel.py", "use_cores"): "nothing: it is about the number of CPU devices",
     ("system/starter.py", "gpus"): "0: its processes are started by whoever starts the machines of a slice",
