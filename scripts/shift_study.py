@@ -175,7 +175,8 @@ def plan(out: pathlib.Path, data: str, size: Size) -> Plan:
         steps.append(Step(f"images of {net}", ("data_prep/deepaugment.py", str(images / net), *made)))
     steps.append(Step("tables", ("tables", data), lambda: [shift_images.join(out, sets) for sets in TABLES]))
     steps += [Step(method.name, training(method, size, out)) for method in methods]
-    runs = tuple(str(out / "runs" / method.folder) for method in methods)
+    first = sorted(methods, key=lambda method: method in PLAIN[1:])  # figures of many runs show the first ones
+    runs = tuple(str(out / "runs" / method.folder) for method in first)
     asked = ("--measures", "imagenet_c,pgd", "--severities", size.severities, "--epsilons", EPSILON, "--select", "last")
     steps.append(Step("measure", ("-m", "jaxbed.cli", "measure", *runs, *asked, "--report", str(out / "measures"))))
     controls = ",".join(method.name for method in PLAIN)

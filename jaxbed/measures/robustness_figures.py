@@ -54,6 +54,7 @@ def clean_against_corrupted(rows: pd.DataFrame, clean: pd.Series) -> "Figure":
     corrupted = rows.groupby(["model", "corruption"], sort=False)["value"].mean().groupby(level="model", sort=False).mean()
     with style.style():
         figure, panels = style.grid(["clean and corrupted images"], columns=1, height=2.8)
+        figure.set_figwidth(0.75 * style.WIDTH)
         (axes,) = panels.values()
         looks = []
         for index, (model, accuracy) in enumerate(corrupted.items()):
@@ -72,11 +73,14 @@ def clean_against_corrupted(rows: pd.DataFrame, clean: pd.Series) -> "Figure":
 def size(parameters: pd.Series, scores: pd.DataFrame) -> "Figure":
     """A panel for each column of scores, in percent: accuracy over the number of parameters. Both are indexed by model."""
     order = parameters.sort_values().index
+    ends = [parameters.min(), parameters.max()]
     with style.style():
         figure, panels = style.grid([str(name) for name in scores.columns], columns=COLUMNS, height=1.5)
         for name, axes in panels.items():
-            axes.plot(parameters[order], scores.loc[order, name], color=style.BLUE, marker="o", markersize=3)
+            axes.plot(parameters[order], scores.loc[order, name], color=style.BLUE, marker="o", markersize=3.5, linestyle="")
             axes.set(title=name, xscale="log")
+            axes.minorticks_off()
+            axes.set_xticks(ends, [f"{number:,}" for number in ends])  # powers of ten would be written as formulas
             axes.grid(True)
         for axes in list(panels.values())[::COLUMNS]:
             axes.set_ylabel("accuracy, %")
