@@ -186,7 +186,10 @@ def plan(out: pathlib.Path, data: str, size: Size) -> Plan:
 
 
 def execute(steps: list[Step], out: pathlib.Path) -> dict[str, float]:
-    """Runs the steps that are not finished; {step: seconds}, those of earlier calls included. Ends the program where one fails."""
+    """Runs the steps that are not finished. Ends the program where one fails.
+
+    Returns {step: seconds of the call that finished it}: an interrupted step also took time before.
+    """
     path = out / "steps.json"
     done = files.read_object(path, "delete it to run all steps again") if path.is_file() else {}
     for step, seconds in _pending(steps, done):
