@@ -1,6 +1,7 @@
 """`jaxbed evidence`: bootstrap, line, pooling and decisions by hand; workdirs; the published tables; bad input."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from commands import ROOT
 
 from jaxbed.evaluation import answers, metrics
 from jaxbed.measures import corruption_error
-from jaxbed.stats.evidence import abstract, effects, line, main, published, report, resampling, runs, study
+from jaxbed.stats.evidence import abstract, effects, families, line, main, published, report, resampling, runs, study
 from jaxbed.stats.evidence.effects import Effect
 
 CONTROLS = [f"c{number}" for number in range(5)]
@@ -508,3 +509,71 @@ def test_runs_and_options_that_cannot_be_used_are_an_error(tmp_path, pairs, caps
     ):
         table.write_text(content)
         refused(message, *paper)
+
+
+# Families of corruptions
+
+
+@pytest.fixture
+def corrupted(tmp_path):
+    """Two runs whose test set was measured under fog and contrast, and the first also under snow; `mix` has trained with contrast."""
+    paths = []
+    for name, share, cells in (
+        ("mix", 0.8, ("fog_3", "contrast_1", "contrast_2", "snow_3")),
+        ("c1", 0.5, ("fog_3", "contrast_1", "contrast_2")),
+    ):
+        path = workdir(tmp_path / name, {"val_iid": ("test", right_of(100, 0.7, (3, 5)))}, name, epochs=(1,))
+        (path / "config.json").write_text(
+            json.dumps({"name": name, "data": {"augment": {"contrast": 0.4 * (name == "mix"), "noise": "none"}}})
+        )
+        label = pd.read_csv(path / "responses" / "val_iid" / "images.csv")["label"].to_numpy()
+        for cell in cells:
+            (path / "measures" / "val_iid" / cell).mkdir(parents=True)
+            right = np.stack([np.arange(100) < 100 * share] * 2)
+            content = {
+                "response": np.where(right, label, (label + 1) % 3).astype(np.int16),
+                "seeds": np.array([3, 5]),
+                "alive": np.ones(2, bool),
+            }
+            answers.write(path / "measures" / "val_iid" / cell / "1.npz", content | {"checkpoint": "c", "asked": "a"})
+        paths.append(path)
+    return paths
+
+
+def test_families_are_shifted_sets_and_cells_of_what_was_trained_with_are_marked(corrupted, tmp_path, capsys):
+    (tmp_path / "pairs.csv").write_text("hypothesis,treated,control,overlaps\naugmented,mix,c1,\n")
+    words = [*corrupted, "--pairs", tmp_path / "pairs.csv", "--corruptions", "--out", tmp_path / "out"]
+    code, said = command(capsys, *words)
+    assert code == 0 and "ImageNet-C weather is the accuracy under fog, severities 3\n" in said and "ImageNet-C noise is left out" in said
+    assert "+ †" in said and report.OF_OVERLAP in said
+    cells = pd.read_csv(tmp_path / "out" / "evidence.csv", keep_default_na=False).set_index("dataset")
+    assert cells["overlaps"].to_dict() == {"ImageNet-C weather": "", "ImageNet-C digital": "contrast"}
+    assert cells["raw_value"].tolist() == [30, 30] and cells["basis"].unique() == ["images and seeds"]
+    (tmp_path / "pairs.csv").write_text("hypothesis,treated,control,overlaps\naugmented,mix,c1,weather\n")
+    command(capsys, *words)
+    cells = pd.read_csv(tmp_path / "out" / "evidence.csv", keep_default_na=False).set_index("dataset")
+    assert cells["overlaps"].to_dict() == {"ImageNet-C weather": "snow, frost, fog, brightness", "ImageNet-C digital": "contrast"}
+
+
+def test_families_that_cannot_be_read_are_refused(corrupted, tmp_path, capsys):
+    (tmp_path / "pairs.csv").write_text("hypothesis,treated,control,overlaps\naugmented,mix,c1,rain\n")
+    code, said = command(capsys, *corrupted, "--pairs", tmp_path / "pairs.csv", "--corruptions")
+    assert code == 2 and "line 2: overlaps 'rain': write families, noise, blur, weather, digital, or corruptions" in said
+    (tmp_path / "pairs.csv").write_text("hypothesis,treated,control\naugmented,mix,c1\n")
+    shutil.rmtree(corrupted[1] / "measures")
+    code, said = command(capsys, *corrupted, "--pairs", tmp_path / "pairs.csv", "--corruptions")
+    assert code == 2 and f"run: jaxbed measure {corrupted[1]} --measures imagenet_c" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"data": {"augment": {"noise": "speckle"}}}, {"gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"}),
+        ({"data": {"augment": {"noise": "none", "brightness": 0.4}}}, {"brightness"}),
+        ({"data": {}, "method": {"operations": 13}}, {"brightness", "contrast", "saturate"}),
+        ({"data": {"augment": None}, "method": {"operations": 9}}, set()),
+    ],
+)
+def test_what_a_configuration_has_trained_with(settings, found):
+    assert families.trained_with(settings) == found
+    assert sorted(corruption for members in families.FAMILIES.values() for corruption in members) == sorted(corruption_error.MAIN)

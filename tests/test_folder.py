@@ -103,6 +103,14 @@ def test_one_command_trains_and_evaluates_own_images(home, trained):
     assert about["training_cells"] == [[0, 0, 8], [0, 1, 1], [1, 0, 1], [1, 1, 8]]  # camels on sand, on grass; cows
 
 
+def test_images_of_any_shape_are_scaled_alike(root):
+    """Measures ask how all levels are scaled, in an image of one row."""
+    source = opened(train=str(root / "train"))
+    ramp = np.arange(256, dtype=np.uint8)[None, None, :, None] * np.ones(3, np.uint8)
+    square = ramp.reshape(1, 16, 16, 3)
+    np.testing.assert_array_equal(source.scale(ramp).reshape(1, 16, 16, 3), source.scale(square))
+
+
 def test_the_log_has_a_data_card(trained):
     assert "train: 18 images, 16 aligned, 2 conflicting" in trained
     assert (

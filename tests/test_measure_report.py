@@ -10,7 +10,7 @@ import pytest
 
 from jaxbed.evaluation.answers import write
 from jaxbed.evaluation.measures import Answers
-from jaxbed.measures import figures, main, report, scores, shape_votes, table
+from jaxbed.measures import figures, main, report, robustness_figures, scores, shape_votes, table
 from jaxbed.measures.conditions import attack_name, band_name, corruption_name
 from jaxbed.measures.critical_band import SIGMAS
 from jaxbed.measures.spectral import CUTOFFS
@@ -256,9 +256,14 @@ def test_of_many_models_the_first_are_drawn_and_the_rest_is_counted(summary):
     cells = cells[cells["corruption"] == "fog"]
     assert len(figures.corruptions(cells).axes) == 8 and figures.corruption_means(cells).axes[0].collections[0].get_array().shape == (8, 2)
     assert len(figures.filters(rows).axes[0].lines) == 11
-    captions = [each.caption for each in report._of_corruptions("test", rows)]
+    drawn = list(report._of_corruptions("test", rows))
+    captions = [each.caption for each in drawn]
     assert report._left_out(many(of_set(summary), 8)) == "" and all("test, made here" in caption for caption in captions)
-    assert len(captions) == 4 and all("3 more are left out, their numbers are in measures.csv" in caption for caption in captions)
+    more = {each.name for each in drawn if "3 more are left out, their numbers are in measures.csv" in each.caption}
+    assert len(drawn) == 8 and {each.name for each in drawn} - more == {
+        "imagenet_c_test_clean",
+        "imagenet_cbar_test_clean",
+    }  # all are drawn
 
 
 def test_published_files_are_named_so(summary):
@@ -275,7 +280,8 @@ def test_published_files_are_named_so(summary):
 def test_a_report_has_all_that_was_measured(summary, tmp_path):
     summary = summary._replace(rows=summary.rows[~summary.rows["metric"].str.startswith("blue_noise")])  # one benchmark will do
     written = report.write(str(tmp_path / "out"), summary, ["run 0", "--measures", "all"])
-    drawn = ["attacks_test", "critical_band_test", "filters_test", "imagenet_c_test", "imagenet_c_test_means", "shape_bias_cue"]
+    drawn = ["attacks_test", "critical_band_test", "filters_test", "shape_bias_cue"]
+    drawn += ["imagenet_c_test", *(f"imagenet_c_test_{name}" for name in ("means", "severities", "clean"))]
     figure_files = [path for path in written if path.parent.name == "figures"]
     assert sorted(path.name for path in figure_files) == sorted(f"{name}.{kind}" for name in drawn for kind in ("pdf", "png", "svg"))
     assert all(path.is_file() for path in written)
@@ -363,3 +369,18 @@ def test_folders_of_something_else_are_refused_before_anything_is_measured(tmp_p
 def test_reports_do_not_need_jax():
     program = "import sys, jaxbed.measures.report; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_severities_clean_errors_and_sizes_of_networks():
+    rows = pd.DataFrame(
+        [("erm", "fog", "1", 0.6), ("erm", "fog", "3", 0.4), ("wide", "fog", "1", 0.8), ("wide", "fog", "3", 0.6)],
+        columns=["model", "corruption", "severity", "value"],
+    )
+    clean = pd.Series({"erm": 0.9, "wide": 0.95})
+    (axes,) = robustness_figures.severities(rows, clean).axes
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[0, 90], [1, 60], [3, 40]], [[0, 95], [1, 80], [3, 60]]]
+    (axes,) = robustness_figures.clean_against_corrupted(rows, clean).axes
+    np.testing.assert_allclose([line.get_xydata()[0] for line in axes.lines[:2]], [[10, 50], [5, 30]])
+    scores = pd.DataFrame({"test": [90.0, 80.0]}, index=["erm", "narrow"])
+    (axes,) = robustness_figures.size(pd.Series({"erm": 1000, "narrow": 100}), scores).axes
+    assert axes.lines[0].get_xydata().tolist() == [[100, 80], [1000, 90]] and axes.get_xscale() == "log"

@@ -166,7 +166,7 @@ def make_source(
         class_names=class_names,
         train=train,
         sets={"val": EvaluationSet(val, "val"), "unbiased": EvaluationSet(test, "test")},
-        scale=augment.make_evaluation(cfg.augment, train.image.shape[1:]),
+        scale=lambda image: augment.make_evaluation(cfg.augment, image.shape[1:])(image),
         facts={"conflicting_percent": cfg.conflicting_percent, "counts": counts, "side_px": train.image.shape[1], **facts},
         bias_name=bias_name,
         augment=augment.make(cfg.augment, train.image.shape[1:]),

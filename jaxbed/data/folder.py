@@ -102,7 +102,7 @@ class Config:
             class_names=classes,
             train=train,
             sets={name: EvaluationSet(split, ROLES.get(name, "ood")) for name, split in others.items()},
-            scale=augment.make_evaluation(self.augment, shape),
+            scale=lambda image: augment.make_evaluation(self.augment, image.shape[1:])(image),
             facts={
                 **{"size_px": self.size_px, "training_set": _digest(train), "unreadable": sorted(lost)},
                 **({"multi_label": True} if self.multi_label else {}),

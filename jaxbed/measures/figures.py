@@ -79,7 +79,7 @@ def filters(rows: pd.DataFrame) -> "Figure":
             most = max(1.0, kept["share"].max())
             axes.set(title=title, xlabel="cut-off, % of the highest frequency", ylabel="share of clean accuracy", ylim=(0, 1.05 * most))
             axes.grid(True)
-        _legend(figure, [_line(index) for index in range(len(models))], models)
+        legend(figure, [legend_line(index) for index in range(len(models))], models)
     return figure
 
 
@@ -95,7 +95,7 @@ def critical_band(rows: pd.DataFrame, channels: Mapping[str, pd.DataFrame], side
         False: ("half of all images", style.ORANGE, "-"),
         True: ("half of the best cell", style.INK, style.DASHES[1]),
     }
-    noisy, models = cells(rows, BAND), _first(rows)
+    noisy, models = cells(rows, BAND), first_models(rows)
     sigmas = sorted(noisy["sigma"].unique(), key=float, reverse=True)
     with style.style():
         figure, panels = style.grid(models, columns=2, height=1.9)
@@ -119,7 +119,7 @@ def critical_band(rows: pd.DataFrame, channels: Mapping[str, pd.DataFrame], side
             axes.set(xlabel="centre of the noise, cycles per image", ylabel="strength of the noise")
         figure.set_figheight(figure.get_figheight() + 0.4 * math.ceil(len(models) / 2))  # titles of several lines
         looks = [Line2D([], [], color=color, linestyle=dash) for _, color, dash in kinds.values()]
-        _legend(figure, looks, [f"threshold, {words}" for words, *_ in kinds.values()])
+        legend(figure, looks, [f"threshold, {words}" for words, *_ in kinds.values()])
     return figure
 
 
@@ -136,7 +136,7 @@ def corruptions(rows: pd.DataFrame) -> "Figure":
     """A heat map for each model, corruptions x severities, with their mean in the last column. rows: cells of one benchmark."""
     from matplotlib.figure import Figure
 
-    models, severities, names = _first(rows), sorted(rows["severity"].unique()), list(rows["corruption"].unique())
+    models, severities, names = first_models(rows), sorted(rows["severity"].unique()), list(rows["corruption"].unique())
     means = rows.groupby(["model", "corruption", "severity"])["value"].mean()
     columns = min(3, len(models))
     height = 0.18 * len(names) + 0.6 + 0.15 * max(_wrapped(model, 26).count("\n") for model in models)
@@ -158,7 +158,7 @@ def corruption_means(rows: pd.DataFrame) -> "Figure":
     """A heat map, models x corruptions, of means over severities; the mean over all corruptions in the last column."""
     from matplotlib.figure import Figure
 
-    models, names, severities = _first(rows), list(rows["corruption"].unique()), rows["severity"].unique()
+    models, names, severities = first_models(rows), list(rows["corruption"].unique()), rows["severity"].unique()
     wide = rows.groupby(["model", "corruption", "severity"])["value"].mean().unstack().reindex(columns=severities)
     accuracy = wide.mean(axis=1, skipna=False).unstack().reindex(index=models, columns=names)
     labels = [_wrapped(model, 30) for model in models]
@@ -178,7 +178,7 @@ def attacks(rows: pd.DataFrame) -> "Figure":
     """A panel for each kind of attack: accuracy at each radius, colours and markers for models, dots for unchanged images."""
     from matplotlib.lines import Line2D
 
-    attacked, models = cells(rows, ATTACK), _first(rows)
+    attacked, models = cells(rows, ATTACK), first_models(rows)
     attacked = attacked.assign(epsilon=attacked["epsilon"].astype(float))
     kinds = [kind for kind in PANELS if (attacked["kind"] == kind).any()]
     clean = rows[rows["metric"] == "clean"].groupby("model")["value"].mean()
@@ -204,7 +204,7 @@ def attacks(rows: pd.DataFrame) -> "Figure":
         looks = [Line2D([], [], linestyle="", color=style.look(i)["color"], marker=style.look(i)["marker"]) for i in range(len(models))]
         drawn: list[Any] = [*(style.DASHES[number] for number in words), LEVEL]
         dashes = [Line2D([], [], color=style.INK, linestyle=dash) for dash in drawn]
-        _legend(figure, [*looks, *dashes], [*models, *(" / ".join(each) for each in words.values()), "unchanged images"])
+        legend(figure, [*looks, *dashes], [*models, *(" / ".join(each) for each in words.values()), "unchanged images"])
     return figure
 
 
@@ -228,7 +228,7 @@ def shape_bias(votes: Mapping[str, Votes]) -> "Figure":
             axes.scatter([*shares.loc[order, model], each.pooled], np.arange(last + 1) + beside, s=14, color=color, marker=look["marker"],
                          linewidth=0, clip_on=False)  # fmt: skip
             axes.axvline(each.pooled, color=color, linestyle=look["linestyle"], linewidth=0.8)
-            looks.append(_line(index, look["marker"]))
+            looks.append(legend_line(index, look["marker"]))
             if len(votes) <= MOST:
                 named = (counts["shape"] + counts["texture"]).fillna(0).tolist()
                 for row, text in [(-0.7, "n"), *enumerate(f"{n:.0f}" for n in (*named, sum(named)))]:
@@ -239,7 +239,7 @@ def shape_bias(votes: Mapping[str, Votes]) -> "Figure":
         axes.set_yticklabels([*(_wrapped(str(label), 24) for label in order), "all"])
         axes.grid(True)
         bias = (f"{model}: {each.pooled:.3f} ({each.low:.3f}\u00a0to\u00a0{each.high:.3f})" for model, each in votes.items())
-        _legend(figure, looks, list(bias), 2)
+        legend(figure, looks, list(bias), 2)
     return figure
 
 
@@ -248,7 +248,7 @@ def _shares(votes: Votes) -> pd.Series:
     return counts["shape"] / (counts["shape"] + counts["texture"]).replace(0, np.nan)
 
 
-def _first(rows: pd.DataFrame) -> list[str]:
+def first_models(rows: pd.DataFrame) -> list[str]:
     """The models that are drawn where all are too many."""
     return list(rows["model"].unique()[:MOST])
 
@@ -258,13 +258,13 @@ def _wrapped(name: str, width: int) -> str:
     return textwrap.fill(name, width)
 
 
-def _line(index: int, marker: str = "") -> "Artist":
+def legend_line(index: int, marker: str = "") -> "Artist":
     from matplotlib.lines import Line2D
 
     return Line2D([], [], markersize=3.5, markeredgewidth=0, **{**style.look(index), "marker": marker})
 
 
-def _legend(figure: "Figure", looks: Sequence["Artist"], names: Sequence[str], most_columns: int = 3) -> None:
+def legend(figure: "Figure", looks: Sequence["Artist"], names: Sequence[str], most_columns: int = 3) -> None:
     """Below all panels, for which the figure grows."""
     labels = [_wrapped(name, 50) for name in names]
     widest = max(len(line) for label in labels for line in label.split("\n"))

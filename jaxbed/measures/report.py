@@ -11,7 +11,7 @@ import pandas as pd
 
 from jaxbed.evaluation import metrics
 from jaxbed.evaluation.answers import read_sets
-from jaxbed.measures import corruption_error, figures, options, shape_votes, table
+from jaxbed.measures import corruption_error, figures, options, robustness_figures, shape_votes, table
 from jaxbed.stats import names, tables
 from jaxbed.stats.figures import style
 from jaxbed.stats.figures.drawing import Figure
@@ -121,6 +121,18 @@ def _of_corruptions(dataset: str, rows: pd.DataFrame) -> Iterator[Drawing]:
             if of_benchmark["model"].nunique() > 1:
                 caption = caption.replace("mean over seeds", "mean over severities and seeds")
                 yield Drawing("Corruptions", f"{name}_means", caption, functools.partial(figures.corruption_means, of_benchmark))
+                yield from _of_severities(f"{BENCHMARKS[benchmark]}, {source}", name, rows, of_benchmark)
+
+
+def _of_severities(heading: str, name: str, rows: pd.DataFrame, cells: pd.DataFrame) -> Iterator[Drawing]:
+    """Of several models with scores on unchanged images, which published files have not."""
+    clean = rows[rows["metric"] == "clean"].groupby("model")["value"].mean()
+    if not set(cells["model"]) <= set(clean.index):
+        return
+    caption = f"{heading}: accuracy by severity, mean over seeds; severity 0: unchanged images.{_left_out(cells)}"
+    yield Drawing("Corruptions", f"{name}_severities", caption, functools.partial(robustness_figures.severities, cells, clean))
+    caption = f"{heading}: clean error, and mean error over corruptions and severities, not divided by AlexNet's; mean over seeds."
+    yield Drawing("Corruptions", f"{name}_clean", caption, functools.partial(robustness_figures.clean_against_corrupted, cells, clean))
 
 
 def _of_models(rows: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """`jaxbed evidence`: which hypotheses about distribution shift do the answers of runs support?
 
-    jaxbed evidence RUN... --pairs PAIRS.csv [--line A,B,...] [--margins FILE.csv] [--iid SET] [--real A,B] [--select RULE] [--out DIR]
+    jaxbed evidence RUN... --pairs PAIRS.csv [--line A,B,...] [--margins FILE.csv] [--iid SET] [--real A,B] [--corruptions]
+                   [--select RULE] [--out DIR]
     jaxbed evidence --paper shift --tables DIR [--margins FILE.csv] [--out DIR]
 
 Exit code 0; 2 for invalid input, with the reason on stderr. Source: Hendrycks et al., "The Many Faces of Robustness: A Critical Analysis of
@@ -52,6 +53,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--margins", type=Path, metavar="CSV", help="set,margin: smallest effects of interest in points (default 1; see docs)")
     add("--iid", default="", metavar="SET", help="in-distribution set, needed if there are several of role test")
     add("--real", type=_names, default=(), metavar="A,B", help="sets whose shift is natural, for the abstract hypotheses")
+    add("--corruptions", action="store_true", help="also the families of ImageNet-C's corruptions: jaxbed measure --measures imagenet_c")
     add("--select", default="last", metavar="RULE", help="epoch of each seed: last (default), best_val, or a number")
     add("--paper", choices=("shift",), help="use the paper's printed tables in place of runs")
     add("--tables", type=Path, metavar="DIR", help="folder of the printed tables as CSV, for --paper")
@@ -59,6 +61,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     asked = parser.parse_args(list(argv))
     if asked.paper:
         given = {"RUN": asked.runs, "--pairs": asked.pairs, "--line": asked.line, "--iid": asked.iid, "--real": asked.real}
+        given |= {"--corruptions": asked.corruptions}
         if extra := [name for name, value in given.items() if value]:
             raise ValueError(f"--paper {asked.paper} takes all from the printed tables: leave out {', '.join(extra)}")
         if asked.tables is None:
@@ -75,7 +78,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _of_runs(asked: argparse.Namespace) -> Result:
-    given = runs.read(asked.runs, asked.pairs, asked.line, asked.margins, asked.select, asked.iid, asked.real)
+    given = runs.read(asked.runs, asked.pairs, asked.line, asked.margins, asked.select, asked.iid, asked.real, asked.corruptions)
     compared = study.compare(given)
     return Result(given, compared, abstract.test(given, compared))
 

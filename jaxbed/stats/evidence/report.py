@@ -29,6 +29,8 @@ WORDS = {  # in CSV files, where a cell that begins with + or - may be taken for
     "evidence_effective": OF_SYMBOLS,
     "published_view": {"+": "for", "-": "not for", "": ""},
 }
+OVERLAP = "†"  # follows the symbol of a cell whose corruptions resemble what the treated algorithm has trained with
+OF_OVERLAP = f"{OVERLAP} the treated algorithm has trained with changes like those of the set"
 MINUS = re.compile(r"(?<![\w-])-(?=[\d\s]|$)")  # a sign, not a hyphen
 CAPTION = "Raw effect D and effective effect ER in points with 95 % intervals, positive is better"
 
@@ -46,7 +48,7 @@ class Result(NamedTuple):
 def text(result: Result) -> str:
     """What is shown in the terminal."""
     cells = result.study.cells
-    parts = [f"Evidence for each hypothesis: {KEY}", tables.align(_lines(_symbols(cells).replace("", BLANK)))]
+    parts = [f"Evidence for each hypothesis: {_key(cells)}", tables.align(_lines(_symbols(cells).replace("", BLANK)))]
     parts.append(f"{CAPTION}; p of D > 0 after Holm over all {cells['raw_p'].notna().sum()} cells")
     parts.append(tables.align(_lines(_described(cells[cells["pairs"] > 0]))))
     if reasons := _reasons(cells):
@@ -72,7 +74,7 @@ def write(folder: Path, result: Result, argv: Sequence[str]) -> list[Path]:
         drawn, written = [Figure("planes", caption, svg, paths)], [*written, *paths]
     (folder / NAMES[4]).write_text(html.page(_document(result, drawn, argv)), encoding="utf-8", newline="\n")
     (folder / "tables").mkdir()
-    latex = {"evidence": _latex(f"Evidence. {KEY}.", _symbols(result.study.cells))}
+    latex = {"evidence": _latex(f"Evidence. {_key(result.study.cells)}.", _symbols(result.study.cells))}
     latex["effects"] = _latex(f"{CAPTION}.", _described(result.study.cells[result.study.cells["pairs"] > 0]))
     latex |= {title.lower().replace(" ", "_"): _latex(f"{title}: paper / ours.", _compared(view)) for title, view in result.views.items()}
     for name, content in latex.items():
@@ -91,9 +93,14 @@ def _content(result: Result, argv: Sequence[str]) -> dict:
     }  # fmt: skip
 
 
+def _key(cells: pd.DataFrame) -> str:
+    return f"{KEY}; {OF_OVERLAP}" if (cells["overlaps"] != "").any() else KEY
+
+
 def _symbols(cells: pd.DataFrame) -> pd.DataFrame:
     """Hypotheses in rows, sets in columns, after the raw effects."""
-    wide = cells.pivot(index="hypothesis", columns="dataset", values="evidence")
+    marked = cells["evidence"] + [f" {OVERLAP}" * bool(words) for words in cells["overlaps"]]
+    wide = cells.assign(marked=marked).pivot(index="hypothesis", columns="dataset", values="marked")
     wide = wide.loc[cells["hypothesis"].unique(), cells["dataset"].unique()]
     return wide.rename_axis(columns=None).reset_index()
 
@@ -115,6 +122,8 @@ def _described(rows: pd.DataFrame) -> pd.DataFrame:
     described["tau"] = [_number(tau) for tau in rows["raw_tau"]]
     described["z, images"] = [_number(z) for z in rows["mcnemar_z"]]
     described["seeds"], described["basis"] = rows["seeds"], rows["basis"]
+    if (rows["overlaps"] != "").any():
+        described["trained with"] = rows["overlaps"]
     return described.reset_index(drop=True)
 
 
@@ -152,7 +161,7 @@ def _document(result: Result, drawn: list[Figure], argv: Sequence[str]) -> html.
     counts = tested["evidence"].value_counts()
     listed = ", ".join(f"{counts.get(symbol, 0)} {symbol}" for symbol in effects.SYMBOLS if symbol)
     verdict = [f"{len(tested)} of {len(cells)} cells are tested: {listed}."]
-    about = [f"{KEY}.", "The margin is the smallest effect of interest. ER: D less what the change of the IID score predicts."]
+    about = [f"{_key(cells)}.", "The margin is the smallest effect of interest. ER: D less what the change of the IID score predicts."]
     claims = _claims(result.abstract).rename(columns={"claim": "hypothesis"})
     folded = [("Pairs", _with_reasons(study.pairs)), ("Lines: logit of shifted on logit of IID scores", study.lines)]
     sections = [

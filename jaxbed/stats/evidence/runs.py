@@ -1,7 +1,8 @@
 """Reads what `jaxbed evidence` compares: workdirs, the table of pairs and the table of margins."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 from jaxbed.data import model_vs_human
 from jaxbed.evaluation import metrics
 from jaxbed.stats import names
-from jaxbed.stats.evidence import line, resampling, study
+from jaxbed.stats.evidence import families, line, resampling, study
 from jaxbed.stats.evidence.resampling import Sampled
 from jaxbed.stats.evidence.study import MCE, Given, Pair
 from jaxbed.stats.reading import delimited, numbers, workdirs
@@ -42,8 +43,10 @@ def read(
     rule: str = "last",
     iid: str = "",
     real: Sequence[str] = (),
+    corruptions: bool = False,
 ) -> Given:
-    """Scores of all runs, resampled. rule: which epoch of each seed counts; iid: the in-distribution set, needed if there are several.
+    """Scores of all runs, resampled. rule: which epoch of each seed counts; iid: the in-distribution set, needed if there are several;
+    corruptions: the families of ImageNet-C's corruptions of that set are shifted sets too.
 
     Raises ValueError or FileNotFoundError, with the cure, for what cannot be used.
     """
@@ -51,6 +54,8 @@ def read(
     found: dict[str, Blocks] = {"test": {}, "ood": {}, MCE: {}}
     sources: list[dict] = []
     seeds: dict[tuple[str, int], Path] = {}
+    read_runs: list[families.Run] = []
+    trained_with: dict[str, set[str]] = {}
     shape_bias: dict[str, list[float]] = {}
     provenance: dict[str, list[str]] = {}
     for path in paths:
@@ -67,13 +72,16 @@ def read(
         chosen = frame[(frame["epoch"] == frame["run"].map(epochs)) & (frame["metric"] == SHAPE_BIAS)]
         shape_bias.setdefault(algorithm, []).extend(chosen.groupby("run")["value"].mean())
         sources.append(source)
+        read_runs.append(families.Run(algorithm, path, epochs))
+        trained_with.setdefault(algorithm, set()).update(families.trained_with(source["settings"]))
         provenance.setdefault(algorithm, []).extend(f"{path}: seed {seed}, epoch {epoch}" for seed, epoch in epochs.items())
     workdirs.refuse_other_settings(sources)
     algorithms = list(dict.fromkeys(source["algorithm"] for source in sources))
-    listed = read_pairs(pairs, algorithms)
+    listed = read_pairs(pairs, algorithms, trained_with)
     shifted = {name: _sample(name, blocks) for name, blocks in found["ood"].items()}
     shifted |= _mce(found[MCE], algorithms, notes)
     in_distribution = _iid(found["test"], iid, notes)
+    shifted |= _families(read_runs, found["test"], iid, notes) if corruptions else {}
     real = names.find_each(real, list(shifted), "--real: there is no shifted set") if real else []
     bias = {algorithm: float(np.mean(values)) for algorithm, values in shape_bias.items() if values}
     line_of = read_controls(controls, algorithms)
@@ -83,15 +91,19 @@ def read(
     )  # fmt: skip
 
 
-def read_pairs(path: Path, algorithms: Sequence[str]) -> list[Pair]:
-    """The rows hypothesis,treated,control of a table; an optional column `synthetic` says yes for augmentation with synthetic images."""
+def read_pairs(path: Path, algorithms: Sequence[str], trained_with: Mapping[str, set[str]] = MappingProxyType({})) -> list[Pair]:
+    """The rows hypothesis,treated,control of a table.
+
+    An optional column `synthetic` says yes for augmentation with synthetic images. `overlaps` names families or corruptions of ImageNet-C
+    that the treated algorithm has trained with, in addition to those of trained_with {algorithm: corruptions}, by its configuration.
+    """
     table = delimited.read(path)
     columns = {name: names.find(name, table.columns) for name in PAIR_COLUMNS}
     if lost := [name for name, column in columns.items() if column is None]:
         raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(table.columns)}")
     if table.empty:
         raise ValueError(f"{path} has no pairs: write a line hypothesis,treated,control for each")
-    synthetic = names.find("synthetic", table.columns)
+    synthetic, overlaps = (names.find(name, table.columns) for name in ("synthetic", "overlaps"))
     pairs = []
     for number, row in table.iterrows():
         hypothesis, *both = (names.clean(row[columns[name]]) for name in PAIR_COLUMNS)
@@ -106,7 +118,12 @@ def read_pairs(path: Path, algorithms: Sequence[str]) -> list[Pair]:
         text = row[synthetic].strip().lower() if synthetic else ""
         if text not in ("", "yes", "no"):
             raise ValueError(f"{path}: line {number}: synthetic is {names.quoted(text)}; write yes, no or nothing")
-        pairs.append(Pair(hypothesis, treated, control, text == "yes"))
+        try:
+            told = families.named(row[overlaps]) if overlaps else set()
+        except ValueError as error:
+            raise ValueError(f"{path}: line {number}: {error}") from error
+        alike = told | (trained_with.get(treated, set()) - trained_with.get(control, set()))
+        pairs.append(Pair(hypothesis, treated, control, text == "yes", tuple(sorted(alike))))
         if pairs[-1][:3] in [pair[:3] for pair in pairs[:-1]]:
             raise ValueError(f"{path}: line {number} repeats the pair {treated}, {control} of {names.quoted(hypothesis)}: delete it")
     return pairs
@@ -210,6 +227,20 @@ def _corrupted(path: Path, dataset: str, epochs: dict[int, int], value: pd.Serie
         rows.append(100 - 100 * (of_corruption / alexnet[:, None]).mean(0))
     agrees = np.allclose(np.mean(rows, 1), 100 - value[list(epochs)], atol=1e-6)
     return Block(str(path), trials.name, np.stack(rows)) if agrees else None  # else measures.csv is about other answers
+
+
+def _families(given: Sequence[families.Run], tests: Blocks, iid: str, notes: list[str]) -> dict[str, Sampled]:
+    """{family: scores} of the corrupted in-distribution set."""
+    if not tests:
+        raise ValueError("--corruptions: no set has the role test, which corruptions would change: leave it out")
+    dataset = str(names.find(iid, tests)) if iid else next(iter(tests))
+    found: dict[str, Sampled] = {}
+    for name, of_runs in families.scores(given, dataset, notes).items():
+        blocks: dict[str, list[Block]] = {}
+        for run, images, right in of_runs:
+            blocks.setdefault(run.algorithm, []).append(Block(str(run.path), images, right))
+        found[name] = _sample(name, blocks)
+    return found
 
 
 def _sample(name: str, blocks: dict[str, list[Block]]) -> Sampled:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from jaxbed.stats import names
 from jaxbed.stats.comparisons import pairwise
-from jaxbed.stats.evidence import effects, line, resampling
+from jaxbed.stats.evidence import effects, families, line, resampling
 from jaxbed.stats.evidence.line import Line
 from jaxbed.stats.evidence.resampling import Sampled
 
@@ -32,6 +32,7 @@ class Pair(NamedTuple):
     treated: str
     control: str
     synthetic: bool = False  # augmentation with synthetic images
+    overlaps: tuple[str, ...] = ()  # ImageNet-C's corruptions that the treated algorithm, and not the control, has trained with
 
 
 class Given(NamedTuple):
@@ -103,6 +104,7 @@ def _pair(given: Given, name: str, pair: Pair, lines: dict[tuple, dict]) -> tupl
         effective=effects.UNKNOWN if beyond is None else effects.of_draws(beyond, scores.normal), margin=given.margins[name], mcnemar_z=z,
         positive=int(raw[0] > 0), reason=reason, basis=scores.basis(pair.treated, pair.control), images=scores.images,
         seeds=f"{scores.seeds[pair.treated]} / {scores.seeds[pair.control]}" if not scores.normal else "",
+        overlaps=families.tested_by(name, pair.overlaps),
     )  # fmt: skip
     return row, raw, beyond
 
@@ -145,6 +147,7 @@ def _cell(given: Given, name: str, hypothesis: str, of_pairs: list[tuple[dict, n
     return _row(
         hypothesis, name, treated=ALL, control=ALL, pairs=len(rows), raw=raw.effect, effective=beyond, margin=given.margins[name],
         positive=sum(row["positive"] for row in rows), tau=raw.tau, reason=why, images=rows[0]["images"],
+        overlaps=", ".join(dict.fromkeys(word for row in rows for word in row["overlaps"].split(", ") if word)),
         basis="; ".join(dict.fromkeys(row["basis"] for row in rows)), seeds=", ".join(row["seeds"] for row in rows if row["seeds"]),
     )  # fmt: skip
 
@@ -153,8 +156,12 @@ def _row(
     hypothesis: str, dataset: str, *, margin: float, treated: str = "", control: str = "", pairs: int = 0,
     raw: effects.Effect = effects.UNKNOWN, effective: effects.Effect = effects.UNKNOWN, positive: int = 0, tau: float = float("nan"),
     mcnemar_z: float = float("nan"), reason: str = "", basis: str = "", images: int = 0, seeds: str = "",
+    overlaps: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Effects in points, positive is better; effective_reason: why there is no effective effect, of some pairs or all."""
+    """Effects in points, positive is better; effective_reason: why there is no effective effect, of some pairs or all.
+
+    overlaps: corruptions of the set that resemble what the treated algorithm has trained with.
+    """
     decided = effects.decide(raw, margin) if pairs else ""
     return {
         "hypothesis": hypothesis, "dataset": dataset, "treated": treated, "control": control, "pairs": pairs, "positive": positive,
@@ -162,7 +169,7 @@ def _row(
         "evidence_effective": effects.decide(effective, margin) if not np.isnan(effective.value) else "", "margin": margin,
         **{f"raw_{name}": value for name, value in raw._asdict().items()}, "raw_tau": tau, "mcnemar_z": mcnemar_z,
         **{f"effective_{name}": value for name, value in effective._asdict().items()}, "effective_reason": reason,
-        "basis": basis, "images": images, "seeds": seeds,
+        "basis": basis, "images": images, "seeds": seeds, "overlaps": overlaps,
     }  # fmt: skip
 
 

@@ -1,0 +1,246 @@
+r"""The study of "The Many Faces of Robustness" (Hendrycks et al., 2021) in small, on images that anybody has, in one command.
+
+    python scripts/shift_study.py [--data shapes|FOLDER] [--seeds 5] [--out DIR] [--quick]
+
+The script writes the images as PNG files, trains EDSR and CAE on them, makes both data sets of DeepAugment with these, trains every method
+and seven plain networks of several sizes, measures corruptions and PGD, and asks `jaxbed evidence` which hypotheses hold. Each step is a
+command that is printed and that you can type yourself. OUT gets images/, the tables of images, pairs.csv, a workdir for each method in
+runs/, measures/report.html, evidence/report.html, results.csv and figures/.
+
+FOLDER has the sub-folders train and test, each with one sub-folder per class, such as Fashion-MNIST written as PNG files; all other
+sub-folders are shifted sets. At most as many images of each set are taken as of `shapes`, at 32 px.
+
+DeepAugment triples the images, or doubles them with one network. So its runs have a third, or half, of the epochs: all runs see equally
+many images. AugMix sees three views of each, as published. Differs from the paper: networks and images are small, all runs start from
+scratch, DeepAugment's images are PNG files, since JPEG would also be an augmentation at 32 px, and without pretraining that hypothesis is
+left out. --quick takes few images, seeds and epochs and shows that all steps work; its numbers mean nothing.
+
+If interrupted, rerun the same command to resume: finished steps are skipped, runs resume by themselves.
+"""
+
+import argparse
+import json
+import pathlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pandas as pd
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from jaxbed import config
+from jaxbed.configs import erm
+from jaxbed.stats import tables
+from jaxbed.system import ending, files
+from jaxbed.tuning import launch
+from scripts import shift_images, shift_results
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SIDE_PX = 32
+NET = {"depth": "10", "width": "16", "stem": "half"}  # of every run that does not say otherwise
+ATTENTION = ("attention", "se")  # field of the network, and its value for squeeze and excitation
+EPSILON = "1"  # of PGD, in 255ths
+
+
+class Size(NamedTuple):
+    """How much is computed. epochs: of the images alone, a multiple of 6, so that halves and thirds are whole."""
+
+    train: int
+    val: int
+    test: int  # of each set
+    epochs: int
+    batch: int
+    seeds: int
+    edsr_steps: int
+    cae_steps: int
+    severities: str
+
+
+FULL = Size(train=1536, val=160, test=240, epochs=12, batch=32, seeds=5, edsr_steps=1000, cae_steps=4000, severities="1-5")
+QUICK = Size(train=512, val=64, test=64, epochs=6, batch=64, seeds=2, edsr_steps=200, cae_steps=600, severities="3")
+
+
+class Method(NamedTuple):
+    """A run. It is the treated algorithm of the hypothesis, with ERM as control; without one it is a control of the line."""
+
+    folder: str
+    name: str  # of the algorithm
+    hypothesis: str = ""
+    config: str = "erm:folder"
+    net: tuple[tuple[str, str], ...] = ()  # fields that differ from NET
+    images: tuple[str, ...] = ()  # DeepAugment's sets
+
+    @property
+    def table(self) -> str:
+        """Stem of the table of its images."""
+        return "_".join(self.images) or "plain"
+
+
+AUGMENTATION = "diverse data augmentation"
+DEEPAUGMENT = "DeepAugment with one network"
+PLAIN = (
+    Method("erm", "ERM"),
+    *(Method(f"width{width}", f"width {width}", net=(("width", str(width)),)) for width in (4, 6, 8, 12)),
+    Method("width24", "width 24", "larger models", net=(("width", "24"),)),
+    Method("depth18", "depth 18", "larger models", net=(("depth", "18"),)),
+)
+METHODS = (
+    Method("erm_se", "squeeze and excitation", "self-attention", net=(ATTENTION,)),
+    Method("speckle", "speckle noise", "local augmentation", "speckle:folder"),
+    Method("random_erasing", "random erasing", "local augmentation", "random_erasing:folder"),
+    Method("augmix", "AugMix", AUGMENTATION, "augmix:folder"),
+    Method("noise2net", "Noise2Net", AUGMENTATION, "noise2net:folder"),
+    Method("deepaugment", "DeepAugment", AUGMENTATION, "deepaugment_erm:folder", images=("cae", "edsr")),
+    Method("deepaugment_augmix", "DeepAugment + AugMix", AUGMENTATION, "deepaugment_augmix:folder", images=("cae", "edsr")),
+    Method("deepaugment_edsr", "DeepAugment (EDSR)", DEEPAUGMENT, "deepaugment_erm:folder", images=("edsr",)),
+    Method("deepaugment_cae", "DeepAugment (CAE)", DEEPAUGMENT, "deepaugment_erm:folder", images=("cae",)),
+    Method("fast_adversarial", "fast adversarial training", "adversarial training", "fast_adversarial:folder"),
+)
+PLAIN_NAMES = [method.name for method in PLAIN]
+TABLES = (("cae",), ("edsr",), ("cae", "edsr"))
+
+
+class Step(NamedTuple):
+    """A command, or a function of this process where there is no command."""
+
+    name: str
+    words: tuple[str, ...]  # arguments of Python; they also tell whether a finished step is still the same
+    function: Callable[[], object] | None = None
+
+
+class Plan(NamedTuple):
+    """All that is run, in order."""
+
+    steps: list[Step]
+    methods: list[Method]
+    left_out: dict[str, str]  # {name of a method: why}
+
+
+def chosen() -> tuple[list[Method], dict[str, str]]:
+    """The methods whose network this version can build, and why others are left out."""
+    kept, left_out = [], {}
+    for method in (*PLAIN, *METHODS):
+        try:
+            for field, value in method.net:
+                config.from_word(erm.get_config("folder"), f"net.{field}", value, f"--config.net.{field}={value}")
+            kept.append(method)
+        except ValueError as error:
+            left_out[method.name] = str(error)
+    return kept, left_out
+
+
+def pairs_table(methods: list[Method]) -> pd.DataFrame:
+    """The content of pairs.csv: a row for each treated algorithm."""
+    treated = [method for method in methods if method.hypothesis]
+    synthetic = {AUGMENTATION: "yes", DEEPAUGMENT: "yes"}
+    rows = [(method.hypothesis, method.name, PLAIN[0].name, synthetic.get(method.hypothesis, "no"), "") for method in treated]
+    return pd.DataFrame(rows, columns=["hypothesis", "treated", "control", "synthetic", "overlaps"])
+
+
+def training(method: Method, size: Size, out: pathlib.Path) -> tuple[str, ...]:
+    """The arguments of a method's run."""
+    settings = {
+        "name": method.name,
+        "data.train": out / "images",
+        "data.table": out / f"{method.table}.csv",
+        "data.size_px": SIDE_PX,
+        **{f"net.{field}": value for field, value in (NET | dict(method.net)).items()},
+        "seeds": size.seeds,
+        "epochs": size.epochs // (1 + len(method.images)),
+        "batch_size": size.batch,
+    }
+    given = (f"--config.{name}={value}" for name, value in settings.items())
+    return ("-m", "jaxbed.main", f"--config={method.config}", *given, f"--workdir={out / 'runs' / method.folder}")
+
+
+def plan(out: pathlib.Path, data: str, size: Size) -> Plan:
+    """The steps of the whole study."""
+    methods, left_out = chosen()
+    images, of_train = out / "images", str(out / "images" / "train")
+    counts = {"train": size.train, "val": size.val, "test": size.test}
+    steps = [Step("images", ("images", data, *map(str, counts.values())), lambda: shift_images.write(data, out, counts, SIDE_PX))]
+    sides = ("--side-px", str(SIDE_PX))
+    small = ("--width", "16", *sides, "--resize-px", str(SIDE_PX))
+    for net, options in (
+        ("edsr", ("--blocks", "4", "--lr", "1e-3", "--steps", str(size.edsr_steps))),
+        ("cae", ("--lr", "1e-3", "--steps", str(size.cae_steps))),
+    ):
+        weights = str(out / f"{net}.safetensors")
+        steps.append(Step(f"train {net}", ("data_prep/image_network.py", net, of_train, weights, *small, *options)))
+        steps.append(Step(f"check {net}", ("check", weights), lambda net=net: shift_images.check(net, out, SIDE_PX)))
+        made = ("--train", of_train, "--net", net, "--weights", weights, *sides, "--format", "png")
+        steps.append(Step(f"images of {net}", ("data_prep/deepaugment.py", str(images / net), *made)))
+    steps.append(Step("tables", ("tables", data), lambda: [shift_images.join(out, sets) for sets in TABLES]))
+    steps += [Step(method.name, training(method, size, out)) for method in methods]
+    first = sorted(methods, key=lambda method: method in PLAIN[1:])  # figures of many runs show the first ones
+    runs = tuple(str(out / "runs" / method.folder) for method in first)
+    asked = ("--measures", "imagenet_c,pgd", "--severities", size.severities, "--epsilons", EPSILON, "--select", "last")
+    steps.append(Step("measure", ("-m", "jaxbed.cli", "measure", *runs, *asked, "--report", str(out / "measures"))))
+    controls = ",".join(method.name for method in PLAIN)
+    asked = ("--pairs", str(out / "pairs.csv"), "--line", controls, "--corruptions", "--out", str(out / "evidence"))
+    steps.append(Step("evidence", ("-m", "jaxbed.cli", "evidence", *runs, *asked)))
+    return Plan(steps, methods, left_out)
+
+
+def execute(steps: list[Step], out: pathlib.Path) -> dict[str, float]:
+    """Runs the steps that are not finished. Ends the program where one fails.
+
+    Returns {step: seconds of the call that finished it}: an interrupted step also took time before.
+    """
+    path = out / "steps.json"
+    done = files.read_object(path, "delete it to run all steps again") if path.is_file() else {}
+    for step, seconds in _pending(steps, done):
+        done[step.name] = {"words": list(step.words), "seconds": round(seconds, 1)}
+        files.write(path, json.dumps(done, indent=1))
+    return {step.name: done[step.name]["seconds"] for step in steps}
+
+
+def _pending(steps: list[Step], done: dict) -> Iterator[tuple[Step, float]]:
+    """Runs the steps that `done` does not list with the same words; yields each with its seconds."""
+    for step in steps:
+        if done.get(step.name, {}).get("words") == list(step.words):
+            continue
+        print(f"\n== {step.name}" + ("" if step.function else f": python {shlex.join(step.words)}"), flush=True)
+        if step.function:
+            begun = time.monotonic()
+            step.function()
+            yield step, time.monotonic() - begun
+            continue
+        _, code, seconds = next(launch.side_by_side({"": list(step.words)}, 1, ROOT))
+        if code:
+            print(f"shift_study: {step.name} ended with code {code}; run the same command again to resume", file=sys.stderr)
+            sys.exit(code if code > 0 else 128 - code)
+        yield step, seconds
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="shapes", metavar="FOLDER", help="shapes, or a folder with the sub-folders train and test")
+    parser.add_argument("--seeds", type=int, help=f"default {FULL.seeds}, or {QUICK.seeds} with --quick")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs" / "shift-study", metavar="DIR")
+    parser.add_argument("--quick", action="store_true", help="few images, seeds and epochs")
+    asked = parser.parse_args(argv)
+    if asked.seeds is not None and asked.seeds < 1:
+        parser.error(f"--seeds {asked.seeds} must be at least 1")
+    if asked.data != "shapes" and (absent := [name for name in ("train", "test") if not (pathlib.Path(asked.data) / name).is_dir()]):
+        parser.error(f"--data {asked.data} has no sub-folder {absent[0]}: it must have train and test, or write --data shapes")
+    size = QUICK if asked.quick else FULL
+    size = size._replace(seeds=asked.seeds or size.seeds)
+    data = asked.data if asked.data == "shapes" else str(pathlib.Path(asked.data).resolve())
+    out = asked.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    planned = plan(out, data, size)
+    files.write(out / "pairs.csv", tables.csv_text(pairs_table(planned.methods)))
+    seconds = execute(planned.steps, out)
+    print("\n" + shift_results.write(out, [(method.folder, method.name) for method in planned.methods], seconds, PLAIN_NAMES))
+    for name, why in planned.left_out.items():
+        print(f"not run: {name}: {why}")
+    print(f"seconds: {', '.join(f'{name} {value:.0f}' for name, value in seconds.items())}; in all {sum(seconds.values()):.0f}")
+    return 0
+
+
+if __name__ == "__main__":
+    ending.process(main)
