@@ -1,5 +1,7 @@
 """ResNet, once: torchvision's v1.5 geometry (stride in the 3x3 of a bottleneck), initialisation and BatchNorm constants.
 
+With groups it is a ResNeXt (`resnet_blocks`).
+
 A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
 parts; one that changes its layers hands in a factory for the convolutions of the main path, stem included, or for the BatchNorms
 (pAdaIN). Shortcut convolutions are always plain; a shortcut's BatchNorm is told by its name. One that acts between parts hands in
@@ -21,19 +23,22 @@ from jaxbed.models.features import pooled
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.models.pool import max_pool
+from jaxbed.models.resnet_blocks import GROUP_WIDTH, Basic, Bottleneck, Kind
 from jaxbed.values import Count, Dtype, ShareBelowOne
 
-BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
-BOTTLENECK = (50,)
+BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+BOTTLENECK = (50, 101, 152)
 STEMS = {"imagenet": (7, 2), "small": (3, 1), "half": (3, 2)}  # kernel, stride
 PARTS = 6
 
 
 @dataclasses.dataclass
 class Config:
-    depth: Literal[10, 18, 34, 50] = 50
+    depth: Literal[10, 18, 34, 50, 101, 152] = 50
     width: Count = 64  # channels of the first stage; 64 is the published network
     stem: Literal["imagenet", "small", "half"] = "imagenet"  # 7x7 stride 2, 3x3 max-pool; small: 3x3; half: 3x3 stride 2
+    groups: Count = 1  # of the 3x3 of a bottleneck: 32 in ResNeXt 32x4d
+    group_width: Count = GROUP_WIDTH  # of each of them in the first stage, at width 64: 4 in ResNeXt 32x4d
     dropout: ShareBelowOne = 0.0  # before the last linear layer
     dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
     norm_groups: Count = 1  # parts of a batch that BatchNorm normalises each by itself; several devices then wait less for each other
@@ -58,7 +63,26 @@ class Config:
             if norm is not BatchNorm:
                 raise ValueError(f"net.norm_groups = {self.norm_groups}: this method's BatchNorms are of its own, over the whole batch")
             norm = functools.partial(BatchNorm, groups=self.norm_groups)
-        return ResNet(self.depth, self.width, self.stem, self.dropout, self.dtype, classes, conv, norm, after, first, last)
+        kind = Kind(
+            conv=conv,
+            norm=norm,
+            groups=self.groups,
+            group_width=self.group_width,
+        )
+        self._check(kind)
+        return ResNet(self.depth, self.width, self.stem, self.dropout, self.dtype, classes, kind, after, first, last)
+
+    def _check(self, kind: Kind) -> None:
+        """Raises ValueError for blocks that cannot be made."""
+        plain = {"groups": 1, "group_width": GROUP_WIDTH}
+        if self.depth not in BOTTLENECK:
+            for field, value in plain.items():
+                if getattr(self, field) != value:
+                    deep = ", ".join(map(str, BOTTLENECK))
+                    raise ValueError(f"net.{field} = {getattr(self, field)}: net.depth = {self.depth} has no bottlenecks: take {deep}")
+        elif not kind.part_width(self.width):
+            least = -(-GROUP_WIDTH // self.width)
+            raise ValueError(f"net.group_width = {self.group_width}: at net.width = {self.width} it must be at least {least}")
 
 
 class ResNet(nn.Module):
@@ -68,8 +92,7 @@ class ResNet(nn.Module):
     dropout: float
     dtype: str
     classes: int
-    conv: Callable
-    norm: Callable
+    kind: Kind
     after: After
     first: int
     last: int
@@ -83,18 +106,21 @@ class ResNet(nn.Module):
         x = entered = x.astype(self.dtype)
         if self.first == 0:
             kernel, stride = STEMS[self.stem]
-            x = self.conv(self.width, kernel, stride, name="stem_conv")(x)
-            x = nn.relu(self.norm(name="stem_norm")(x, train))
+            x = self.kind.conv(self.width, kernel, stride, name="stem_conv")(x)
+            x = nn.relu(self.kind.norm(name="stem_norm")(x, train))
             if self.stem == "imagenet":
                 x = max_pool(x)
             x = leave(0, x, entered)
-        block = Bottleneck if self.depth in BOTTLENECK else Basic
+        bottleneck = self.depth in BOTTLENECK
         for stage in range(max(self.first, 1), min(self.last, PARTS - 1)):
             entered = x
+            features = self.width * 2 ** (stage - 1)
             for i in range(BLOCKS[self.depth][stage - 1]):
-                stride = 2 if stage > 1 and i == 0 else 1
-                features = self.width * 2 ** (stage - 1)
-                x = block(features, stride, self.conv, self.norm, name=f"stage{stage}_block{i}")(x, train)
+                stride, name = 2 if stage > 1 and i == 0 else 1, f"stage{stage}_block{i}"
+                if bottleneck:
+                    x = Bottleneck(features, stride, self.kind, name=name)(x, train)
+                else:
+                    x = Basic(features, stride, self.kind, name=name)(x, train)
             x = leave(stage, x, entered)
         if self.last < PARTS:
             return x
@@ -102,42 +128,3 @@ class ResNet(nn.Module):
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return Linear(self.classes, name="head")(x)
-
-
-class Basic(nn.Module):
-    features: int
-    stride: int
-    conv: Callable
-    norm: Callable
-
-    @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        y = self.conv(self.features, 3, self.stride, name="conv1")(x)
-        y = nn.relu(self.norm(name="norm1")(y, train))
-        y = self.conv(self.features, 3, 1, name="conv2")(y)
-        y = self.norm(name="norm2")(y, train)
-        return nn.relu(y + _shortcut(x, self.features, self.stride, self.norm, train))
-
-
-class Bottleneck(nn.Module):
-    features: int
-    stride: int
-    conv: Callable
-    norm: Callable
-
-    @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        y = x
-        for i, (factor, kernel, stride) in enumerate(((1, 1, 1), (1, 3, self.stride), (4, 1, 1)), start=1):
-            y = self.conv(factor * self.features, kernel, stride, name=f"conv{i}")(y)
-            y = self.norm(name=f"norm{i}")(y, train)
-            if i < 3:
-                y = nn.relu(y)
-        return nn.relu(y + _shortcut(x, 4 * self.features, self.stride, self.norm, train))
-
-
-def _shortcut(x: jax.Array, features: int, stride: int, norm: Callable, train: bool) -> jax.Array:
-    if stride == 1 and x.shape[-1] == features:
-        return x
-    x = Conv(features, 1, stride, name="shortcut_conv")(x)
-    return norm(name="shortcut_norm")(x, train)
