@@ -1,4 +1,4 @@
-"""ResNets with other blocks, ResNeXt: published files against NumPy, and methods."""
+"""ResNets with other blocks: ResNeXt, squeeze-and-excitation: published files against NumPy, and methods."""
 
 import functools
 
@@ -9,12 +9,18 @@ import pytest
 
 from jaxbed import method
 from jaxbed.methods import rebias
-from jaxbed.models import convert, resnet, style
+from jaxbed.models import convert, gates, pool, resnet, style
 
 IMAGE = np.random.default_rng(1).standard_normal((2, made_up.SIDE_PX, made_up.SIDE_PX, 3), np.float32)
 # How each is made: fields of the configuration, and of made_up.state. At a width of 8, 64 of group_width are 8 channels
 KINDS = {
     "resnext": ({"groups": 2, "group_width": 32}, {"middle": 8, "groups": 2}),
+    "se_caffe": ({"gate": "se", "layout": "caffe"}, {"middle": 8, "gate": "se"}),
+    "se_resnext_caffe": (
+        {"gate": "se", "layout": "caffe", "groups": 2, "group_width": 32},
+        {"middle": 8, "groups": 2, "gate": "se"},
+    ),
+    "se": ({"gate": "se"}, {"middle": 8, "gate": "se"}),
 }
 
 
@@ -44,7 +50,8 @@ def made(kind):
 def test_published_weights_give_the_logits_of_another_implementation(shallow, kind):
     """Two seeds in an array, in two parts."""
     cfg, states = made(kind)
-    trees = [convert.from_torch(state) for state in states]
+    convert_file = convert.from_cadene if cfg.layout == "caffe" else convert.from_torch
+    trees = [convert_file(made_up.cadene(state) if cfg.layout == "caffe" else state) for state in states]
     assert jax.tree.map(np.shape, trees[0]) == jax.tree.map(lambda x: x.shape, shapes_of(cfg, made_up.CLASSES))
     parts = cfg.make(made_up.CLASSES, last=2), cfg.make(made_up.CLASSES, first=2)
 
@@ -58,12 +65,37 @@ def test_published_weights_give_the_logits_of_another_implementation(shallow, ki
         return x
 
     shape = KINDS[kind][1]
-    expected = [made_up.answer(s, IMAGE, shape.get("groups", 1)) for s in states]
+    expected = [made_up.answer(s, IMAGE, shape.get("groups", 1), 1, cfg.layout == "caffe") for s in states]
     np.testing.assert_allclose(logits(*stacked(*trees)), expected, rtol=1e-3, atol=1e-3)
-    again = convert.to_torch(*trees[0])
-    assert {name for name in again if not name.endswith("num_batches_tracked")} == {*states[0]}
-    for name, array in states[0].items():
-        np.testing.assert_array_equal(again[name], array)
+    if cfg.layout == "torchvision":
+        again = convert.to_torch(*trees[0])
+        assert {name for name in again if not name.endswith("num_batches_tracked")} == {*states[0]}
+        for name, array in states[0].items():
+            np.testing.assert_array_equal(again[name], array)
+
+
+def test_layouts_differ_where_shapes_do_not(shallow):
+    """So that the layout of a file has to be told by its names."""
+    (caffe, states), (torchvision, _) = made("se_caffe"), made("se")
+    assert shapes_of(caffe, 7) == shapes_of(torchvision, 7)
+    one, other = (made_up.answer(states[0], IMAGE, caffe=caffe) for caffe in (True, False))
+    assert not np.allclose(one, other, atol=1e-2)
+
+
+@pytest.mark.parametrize(("channels", "expected"), [(256, 16), (512, 32), (1024, 64), (2048, 128), (32, 8), (16, 8), (192, 16), (320, 24)])
+def test_gates_squeeze_to_a_multiple_of_eight(channels, expected):
+    assert gates.squeezed(channels) == expected
+
+
+@pytest.mark.parametrize("gate", gates.GATES)
+def test_open_gates_change_nothing_and_half_open_ones_halve(gate):
+    """With zeros for all kernels, biases are what opens a gate."""
+    module, x = gates.GATES[gate](), IMAGE[..., :1] * np.arange(1, 17, dtype=np.float32)
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), x, train=False))
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
+    opened = jax.tree_util.tree_map_with_path(lambda path, leaf: leaf + 100 * (path[-1].key == "bias" and path[-2].key != "squeeze"), zeros)
+    np.testing.assert_allclose(module.apply(zeros, x, train=False), x * 0.5, rtol=1e-6)
+    np.testing.assert_allclose(module.apply(opened, x, train=False), x, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +129,20 @@ def test_methods_get_the_pieces_that_they_ask_for(shallow, kind):
 
     jax.eval_shape(functools.partial(method.init_net, cfg.make(7, after=after)), jax.random.key(0), image)
     assert [part for part, _ in seen] == [0, 1, 2, 3, 4] and seen[0][1] == (8, 8)
+    assert cfg.first_conv.inside == (cfg.layout == "caffe")
+
+
+@pytest.mark.parametrize("side", [6, 7])
+def test_pooling_in_other_windows(side):
+    """Caffe's maxima, against NumPy."""
+    x = np.random.default_rng(0).standard_normal((2, side, side, 3), np.float32)
+    maps, odd = x.transpose(0, 3, 1, 2), side % 2
+    inside = jax.jit(pool.max_pool_inside)(x)
+    expected = made_up.windows(made_up.padded(maps, 0, 1 - odd, -np.inf), 3, 2).max((4, 5))
+    np.testing.assert_allclose(inside, expected.transpose(0, 2, 3, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["layer1.0.se.fc3.weight", "layer1.0.se.fc1.running_mean"])
+def test_foreign_names_are_an_error(name):
+    with pytest.raises(ValueError, match=f"weights: '{name}' is no (layer|array) of a torchvision ResNet"):
+        convert.from_torch({name: np.zeros(3, np.float32)})

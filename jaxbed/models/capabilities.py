@@ -84,11 +84,12 @@ class Convolved(Cuttable, Protocol):
 
 
 class FirstConv(NamedTuple):
-    """A convolution with padding (kernel - 1) / 2, then perhaps 3 x 3 max-pooling with stride 2."""
+    """A convolution with padding (kernel - 1) / 2, then perhaps 3 x 3 max-pooling with stride 2, with or without padding."""
 
     kernel: int
     stride: int
     pooled: bool
+    inside: bool = False  # without: `pool.max_pool_inside`
 
 
 class Stemmed(Hooked, Protocol):

@@ -1,4 +1,4 @@
-"""Max-pooling with 3 x 3 windows, stride 2 and padding 1, as every ResNet with torchvision's stem has it.
+"""Pooling in 3 x 3 windows: maxima with stride 2 as ResNets with torchvision's or Caffe's stem have them.
 
 XLA's own gradient (select-and-scatter) looks at every window again; this one remembers where each maximum was.
 """
@@ -15,6 +15,12 @@ WINDOW = [(i, j) for i in range(3) for j in range(3)]
 def max_pool(x: jax.Array) -> jax.Array:
     """[N, H, W, C] -> [N, ceil(H/2), ceil(W/2), C]. Of equal maxima the first, row by row, gets the gradient, as in PyTorch."""
     return _max_pool(x.shape[1:3], x)
+
+
+def max_pool_inside(x: jax.Array) -> jax.Array:
+    """[N, H, W, C] -> [N, ⌊H/2⌋, ⌊W/2⌋, C]: windows that begin at pixels 0, 2, ...; the last is cut off at the edge, as in Caffe."""
+    beyond = jnp.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)), constant_values=-jnp.inf)
+    return max_pool(beyond)[:, 1:, 1:]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

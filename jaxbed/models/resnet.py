@@ -1,6 +1,6 @@
 """ResNet, once: torchvision's v1.5 geometry (stride in the 3x3 of a bottleneck), initialisation and BatchNorm constants.
 
-With groups it is a ResNeXt (`resnet_blocks`).
+Its options make ResNeXt and SE-ResNet of it (`resnet_blocks`, `gates`).
 
 A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
 parts; one that changes its layers hands in a factory for the convolutions of the main path, stem included, or for the BatchNorms
@@ -22,7 +22,7 @@ from jaxbed.models.conv import Conv
 from jaxbed.models.features import pooled
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
-from jaxbed.models.pool import max_pool
+from jaxbed.models.pool import max_pool, max_pool_inside
 from jaxbed.models.resnet_blocks import GROUP_WIDTH, Basic, Bottleneck, Kind
 from jaxbed.values import Count, Dtype, ShareBelowOne
 
@@ -37,8 +37,11 @@ class Config:
     depth: Literal[10, 18, 34, 50, 101, 152] = 50
     width: Count = 64  # channels of the first stage; 64 is the published network
     stem: Literal["imagenet", "small", "half"] = "imagenet"  # 7x7 stride 2, 3x3 max-pool; small: 3x3; half: 3x3 stride 2
+    # caffe: max-pool without padding, and the stride of a bottleneck without groups in its first 1x1, as in SENet's code
+    layout: Literal["torchvision", "caffe"] = "torchvision"
     groups: Count = 1  # of the 3x3 of a bottleneck: 32 in ResNeXt 32x4d
     group_width: Count = GROUP_WIDTH  # of each of them in the first stage, at width 64: 4 in ResNeXt 32x4d
+    gate: Literal["none", "se"] = "none"  # at the end of a block: squeeze-and-excitation
     dropout: ShareBelowOne = 0.0  # before the last linear layer
     dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
     norm_groups: Count = 1  # parts of a batch that BatchNorm normalises each by itself; several devices then wait less for each other
@@ -47,7 +50,7 @@ class Config:
 
     @property
     def first_conv(self) -> FirstConv:
-        return FirstConv(*STEMS[self.stem], pooled=self.stem == "imagenet")
+        return FirstConv(*STEMS[self.stem], pooled=self.stem == "imagenet", inside=self.layout == "caffe")
 
     def make(
         self,
@@ -68,9 +71,12 @@ class Config:
             norm=norm,
             groups=self.groups,
             group_width=self.group_width,
+            gate=self.gate,
+            early_stride=self.layout == "caffe" and self.groups == 1,
         )
         self._check(kind)
-        return ResNet(self.depth, self.width, self.stem, self.dropout, self.dtype, classes, kind, after, first, last)
+        inside = self.layout == "caffe"
+        return ResNet(self.depth, self.width, self.stem, inside, self.dropout, self.dtype, classes, kind, after, first, last)
 
     def _check(self, kind: Kind) -> None:
         """Raises ValueError for blocks that cannot be made."""
@@ -89,6 +95,7 @@ class ResNet(nn.Module):
     depth: int
     width: int
     stem: str
+    inside: bool  # the windows of its max-pool
     dropout: float
     dtype: str
     classes: int
@@ -109,7 +116,7 @@ class ResNet(nn.Module):
             x = self.kind.conv(self.width, kernel, stride, name="stem_conv")(x)
             x = nn.relu(self.kind.norm(name="stem_norm")(x, train))
             if self.stem == "imagenet":
-                x = max_pool(x)
+                x = max_pool_inside(x) if self.inside else max_pool(x)
             x = leave(0, x, entered)
         bottleneck = self.depth in BOTTLENECK
         for stage in range(max(self.first, 1), min(self.last, PARTS - 1)):
