@@ -1,4 +1,4 @@
-"""ResNets with other blocks: ResNeXt, squeeze-and-excitation: published files against NumPy, and methods."""
+"""ResNets with other blocks: ResNeXt, squeeze-and-excitation, CBAM: published files against NumPy, and methods."""
 
 import functools
 
@@ -21,6 +21,7 @@ KINDS = {
         {"middle": 8, "groups": 2, "gate": "se"},
     ),
     "se": ({"gate": "se"}, {"middle": 8, "gate": "se"}),
+    "cbam": ({"gate": "cbam"}, {"middle": 8, "gate": "cbam"}),
 }
 
 
@@ -93,8 +94,9 @@ def test_open_gates_change_nothing_and_half_open_ones_halve(gate):
     module, x = gates.GATES[gate](), IMAGE[..., :1] * np.arange(1, 17, dtype=np.float32)
     shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), x, train=False))
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
+    stages = 2 if gate == "cbam" else 1  # CBAM has one for channels and one for pixels
     opened = jax.tree_util.tree_map_with_path(lambda path, leaf: leaf + 100 * (path[-1].key == "bias" and path[-2].key != "squeeze"), zeros)
-    np.testing.assert_allclose(module.apply(zeros, x, train=False), x * 0.5, rtol=1e-6)
+    np.testing.assert_allclose(module.apply(zeros, x, train=False), x * 0.5**stages, rtol=1e-6)
     np.testing.assert_allclose(module.apply(opened, x, train=False), x, rtol=1e-6)
 
 
@@ -121,7 +123,7 @@ def test_methods_get_the_pieces_that_they_ask_for(shallow, kind):
     pointwise = jax.eval_shape(functools.partial(method.init_net, cfg.make(7, conv=rebias.pointwise)), jax.random.key(0), image)[0]
     blocks = [tree for name, tree in pointwise.items() if name.startswith("stage")]
     sizes = {leaf.shape[0] for leaf in jax.tree.leaves(blocks) if leaf.ndim == 4}
-    assert sizes == {1}
+    assert sizes == ({1, 7} if kind == "cbam" else {1})
     seen = []
 
     def after(part):
@@ -142,7 +144,7 @@ def test_pooling_in_other_windows(side):
     np.testing.assert_allclose(inside, expected.transpose(0, 2, 3, 1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["layer1.0.se.fc3.weight", "layer1.0.se.fc1.running_mean"])
+@pytest.mark.parametrize("name", ["layer1.0.se.fc3.weight", "layer1.0.se.fc1.running_mean", "layer1.0.cbam.ChannelGate.mlp.2.weight"])
 def test_foreign_names_are_an_error(name):
     with pytest.raises(ValueError, match=f"weights: '{name}' is no (layer|array) of a torchvision ResNet"):
         convert.from_torch({name: np.zeros(3, np.float32)})

@@ -63,7 +63,7 @@ class Hooked(Network, Protocol):
 
 
 class Normalized(Network, Protocol):
-    """NORM: norm(name=) makes each BatchNorm; the first is named stem_norm, those of shortcuts shortcut_norm."""
+    """NORM: norm(name=) makes each BatchNorm; the first is named stem_norm, those of shortcuts shortcut_norm, of gates spatial_norm."""
 
     def make(self, classes: int, *, norm: Layer = ...) -> nn.Module: ...
 

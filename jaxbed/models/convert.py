@@ -3,7 +3,7 @@
 conv1 bn1 | layer1..4.<i>.conv1..3 bn1..3 downsample.0 downsample.1 | fc
 stem_conv stem_norm | stage1..4_block<i>: conv1..3 norm1..3 shortcut_conv shortcut_norm | head
 
-Gates are se.fc1 se.fc2.
+Gates are se.fc1 se.fc2, or CBAM's.
 """
 
 import re
@@ -13,9 +13,13 @@ import numpy as np
 
 PyTree = Any
 LAYERS = {"conv1": "stem_conv", "bn1": "stem_norm", "fc": "head"}
-GATES = {"se.fc1": "gate/squeeze", "se.fc2": "gate/expand"}
+GATES = {
+    **{"se.fc1": "gate/squeeze", "se.fc2": "gate/expand"},
+    **{"cbam.ChannelGate.mlp.1": "gate/channel_squeeze", "cbam.ChannelGate.mlp.3": "gate/channel_expand"},
+    **{"cbam.SpatialGate.spatial.conv": "gate/spatial_conv", "cbam.SpatialGate.spatial.bn": "gate/spatial_norm"},
+}
 WITHIN = {"downsample.0": "shortcut_conv", "downsample.1": "shortcut_norm", **GATES}
-WITH_BIAS = ("head", "squeeze", "expand")
+WITH_BIAS = ("head", "squeeze", "expand", "channel_squeeze", "channel_expand")
 CADENE = {"layer0.conv1": "conv1", "layer0.bn1": "bn1", "last_linear": "fc"}
 SIMCLR = {"0.0": "conv1", "0.1.0": "bn1", "fc": "fc"}
 SIMCLR_WITHIN = {

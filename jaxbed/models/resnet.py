@@ -1,6 +1,6 @@
 """ResNet, once: torchvision's v1.5 geometry (stride in the 3x3 of a bottleneck), initialisation and BatchNorm constants.
 
-Its options make ResNeXt and SE-ResNet of it (`resnet_blocks`, `gates`).
+Its options make ResNeXt, SE-ResNet and CBAM of it (`resnet_blocks`, `gates`).
 
 A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
 parts; one that changes its layers hands in a factory for the convolutions of the main path, stem included, or for the BatchNorms
@@ -41,7 +41,7 @@ class Config:
     layout: Literal["torchvision", "caffe"] = "torchvision"
     groups: Count = 1  # of the 3x3 of a bottleneck: 32 in ResNeXt 32x4d
     group_width: Count = GROUP_WIDTH  # of each of them in the first stage, at width 64: 4 in ResNeXt 32x4d
-    gate: Literal["none", "se"] = "none"  # at the end of a block: squeeze-and-excitation
+    gate: Literal["none", "se", "cbam"] = "none"  # at the end of a block: squeeze-and-excitation, or CBAM
     dropout: ShareBelowOne = 0.0  # before the last linear layer
     dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
     norm_groups: Count = 1  # parts of a batch that BatchNorm normalises each by itself; several devices then wait less for each other
