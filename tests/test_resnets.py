@@ -136,12 +136,15 @@ def test_methods_get_the_pieces_that_they_ask_for(shallow, kind):
 
 @pytest.mark.parametrize("side", [6, 7])
 def test_pooling_in_other_windows(side):
-    """Caffe's maxima, against NumPy."""
-    x = np.random.default_rng(0).standard_normal((2, side, side, 3), np.float32)
+    """Caffe's maxima, and BiT's with zeros, against NumPy."""
+    x = np.random.default_rng(0).standard_normal((2, side, side, 3), np.float32) - 2  # negative: zeros win
     maps, odd = x.transpose(0, 3, 1, 2), side % 2
-    inside = jax.jit(pool.max_pool_inside)(x)
-    expected = made_up.windows(made_up.padded(maps, 0, 1 - odd, -np.inf), 3, 2).max((4, 5))
-    np.testing.assert_allclose(inside, expected.transpose(0, 2, 3, 1), rtol=1e-6)
+    inside, zeros = jax.jit(lambda x: (pool.max_pool_inside(x), pool.max_pool_zeros(x)))(x)
+    for found, expected in (
+        (inside, made_up.windows(made_up.padded(maps, 0, 1 - odd, -np.inf), 3, 2).max((4, 5))),
+        (zeros, made_up.windows(made_up.padded(maps, 1, 1), 3, 2).max((4, 5))),
+    ):
+        np.testing.assert_allclose(found, expected.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["layer1.0.se.fc3.weight", "layer1.0.se.fc1.running_mean", "layer1.0.cbam.ChannelGate.mlp.2.weight"])

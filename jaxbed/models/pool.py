@@ -1,4 +1,4 @@
-"""Pooling in 3 x 3 windows: maxima with stride 2 as ResNets with torchvision's or Caffe's stem have them.
+"""Pooling in 3 x 3 windows: maxima with stride 2 as ResNets with torchvision's, Caffe's or BiT's stem have them.
 
 XLA's own gradient (select-and-scatter) looks at every window again; this one remembers where each maximum was.
 """
@@ -21,6 +21,12 @@ def max_pool_inside(x: jax.Array) -> jax.Array:
     """[N, H, W, C] -> [N, ⌊H/2⌋, ⌊W/2⌋, C]: windows that begin at pixels 0, 2, ...; the last is cut off at the edge, as in Caffe."""
     beyond = jnp.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)), constant_values=-jnp.inf)
     return max_pool(beyond)[:, 1:, 1:]
+
+
+def max_pool_zeros(x: jax.Array) -> jax.Array:
+    """[N, H, W, C] -> [N, ceil(H/2), ceil(W/2), C]: `max_pool` with zeros around the map, which may be the maxima, as in BiT."""
+    height, width = (-(-side // 2) for side in x.shape[1:3])
+    return max_pool_inside(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))[:, :height, :width]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -10,7 +10,7 @@ import numpy as np
 from flax import traverse_util
 
 from jaxbed import config, parallel
-from jaxbed.models import convert, convnext, efficientnet, torch_files, vit
+from jaxbed.models import bit, convert, convnext, efficientnet, torch_files, vit
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run
 
@@ -36,6 +36,7 @@ FAMILIES = (
     Family("class_token", vit.from_torch, "vit.Config()", "heads.head"),
     Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc", {"layout": "torchvision"}),
     Family("layer0.conv1.weight", convert.from_cadene, 'resnet.Config(gate="se", layout="caffe")', "last_linear", {"layout": "caffe"}),
+    Family("resnet/root_block/standardized_conv2d/kernel", bit.from_npz, "bit.Config()", "head"),
     RESNETS,
 )
 
