@@ -1,4 +1,4 @@
-"""ResNets with other blocks: ResNeXt, squeeze-and-excitation, CBAM: published files against NumPy, and methods."""
+"""ResNets with other blocks: ResNeXt, squeeze-and-excitation, CBAM, Res2Net: published files against NumPy, and methods."""
 
 import functools
 
@@ -22,6 +22,10 @@ KINDS = {
     ),
     "se": ({"gate": "se"}, {"middle": 8, "gate": "se"}),
     "cbam": ({"gate": "cbam"}, {"middle": 8, "gate": "cbam"}),
+    "res2net": (
+        {"scales": 4, "group_width": 26, "stem": "deep", "shortcut": "mean"},
+        {"middle": 3, "scales": 4, "deep": True},
+    ),
 }
 
 
@@ -66,7 +70,7 @@ def test_published_weights_give_the_logits_of_another_implementation(shallow, ki
         return x
 
     shape = KINDS[kind][1]
-    expected = [made_up.answer(s, IMAGE, shape.get("groups", 1), 1, cfg.layout == "caffe") for s in states]
+    expected = [made_up.answer(s, IMAGE, shape.get("groups", 1), shape.get("scales", 1), cfg.layout == "caffe") for s in states]
     np.testing.assert_allclose(logits(*stacked(*trees)), expected, rtol=1e-3, atol=1e-3)
     if cfg.layout == "torchvision":
         again = convert.to_torch(*trees[0])
@@ -104,6 +108,7 @@ def test_open_gates_change_nothing_and_half_open_ones_halve(gate):
     ("fields", "message"),
     [
         ({"depth": 18, "groups": 32}, r"net\.groups = 32: net\.depth = 18 has no bottlenecks: take 50, 101, 152"),
+        ({"depth": 34, "scales": 4}, r"net\.scales = 4: net\.depth = 34 has no bottlenecks"),
         ({"width": 8, "group_width": 4}, r"net\.group_width = 4: at net\.width = 8 it must be at least 8"),
     ],
 )
@@ -119,7 +124,8 @@ def test_methods_get_the_pieces_that_they_ask_for(shallow, kind):
     image = jax.ShapeDtypeStruct((2, 32, 32, 3), np.float32)
     swaps = jax.eval_shape(lambda image: style.draw_swaps(cfg.make(7, norm=style.permuted_norm), 0.5, image, jax.random.key(1)), image)
     names = {jax.tree_util.keystr(path[:-1]) for path, _ in jax.tree_util.tree_leaves_with_path(swaps)}
-    assert len(names) == 3 * sum(made_up.BLOCKS) + 1
+    middle, stem = (cfg.scales - 1 if cfg.scales > 1 else 1), 3 if cfg.stem == "deep" else 1
+    assert len(names) == sum(made_up.BLOCKS) * (2 + middle) + stem
     pointwise = jax.eval_shape(functools.partial(method.init_net, cfg.make(7, conv=rebias.pointwise)), jax.random.key(0), image)[0]
     blocks = [tree for name, tree in pointwise.items() if name.startswith("stage")]
     sizes = {leaf.shape[0] for leaf in jax.tree.leaves(blocks) if leaf.ndim == 4}
@@ -131,20 +137,30 @@ def test_methods_get_the_pieces_that_they_ask_for(shallow, kind):
 
     jax.eval_shape(functools.partial(method.init_net, cfg.make(7, after=after)), jax.random.key(0), image)
     assert [part for part, _ in seen] == [0, 1, 2, 3, 4] and seen[0][1] == (8, 8)
-    assert cfg.first_conv.inside == (cfg.layout == "caffe")
+    if cfg.stem == "deep":
+        with pytest.raises(ValueError, match=r"net\.stem = deep: this method needs a stem of one convolution"):
+            _ = cfg.first_conv
+    else:
+        assert cfg.first_conv.inside == (cfg.layout == "caffe")
 
 
 @pytest.mark.parametrize("side", [6, 7])
 def test_pooling_in_other_windows(side):
-    """Caffe's maxima, and BiT's with zeros, against NumPy."""
+    """Caffe's maxima, BiT's with zeros, and means, against NumPy."""
     x = np.random.default_rng(0).standard_normal((2, side, side, 3), np.float32) - 2  # negative: zeros win
     maps, odd = x.transpose(0, 3, 1, 2), side % 2
-    inside, zeros = jax.jit(lambda x: (pool.max_pool_inside(x), pool.max_pool_zeros(x)))(x)
+    inside, zeros, three, two = jax.jit(
+        lambda x: (pool.max_pool_inside(x), pool.max_pool_zeros(x), pool.mean_pool(x, 3, 2), pool.mean_pool(x, 2, 2))
+    )(x)
     for found, expected in (
         (inside, made_up.windows(made_up.padded(maps, 0, 1 - odd, -np.inf), 3, 2).max((4, 5))),
         (zeros, made_up.windows(made_up.padded(maps, 1, 1), 3, 2).max((4, 5))),
+        (three, made_up.windows(made_up.padded(maps, 1, 1), 3, 2).mean((4, 5))),
+        (two, np.nanmean(made_up.windows(made_up.padded(maps, 0, odd, np.nan), 2, 2), (4, 5))),
     ):
         np.testing.assert_allclose(found, expected.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="size = 4: must be 3, or the stride, 2"):
+        pool.mean_pool(x, 4, 2)
 
 
 @pytest.mark.parametrize("name", ["layer1.0.se.fc3.weight", "layer1.0.se.fc1.running_mean", "layer1.0.cbam.ChannelGate.mlp.2.weight"])

@@ -3,7 +3,8 @@
 conv1 bn1 | layer1..4.<i>.conv1..3 bn1..3 downsample.0 downsample.1 | fc
 stem_conv stem_norm | stage1..4_block<i>: conv1..3 norm1..3 shortcut_conv shortcut_norm | head
 
-Gates are se.fc1 se.fc2, or CBAM's.
+A stem of three convolutions is conv1.0 conv1.1 conv1.3 conv1.4 conv1.6 bn1; a shortcut that pools counts its layers from 1; Res2Net's
+middle is convs.<j> bns.<j>; gates are se.fc1 se.fc2, or CBAM's.
 """
 
 import re
@@ -13,12 +14,15 @@ import numpy as np
 
 PyTree = Any
 LAYERS = {"conv1": "stem_conv", "bn1": "stem_norm", "fc": "head"}
+DEEP = {"conv1.0": "stem_conv", "conv1.1": "stem_norm", "conv1.3": "stem_conv2", "conv1.4": "stem_norm2", "conv1.6": "stem_conv3"}
+DEEP |= {"bn1": "stem_norm3", "fc": "head"}
 GATES = {
     **{"se.fc1": "gate/squeeze", "se.fc2": "gate/expand"},
     **{"cbam.ChannelGate.mlp.1": "gate/channel_squeeze", "cbam.ChannelGate.mlp.3": "gate/channel_expand"},
     **{"cbam.SpatialGate.spatial.conv": "gate/spatial_conv", "cbam.SpatialGate.spatial.bn": "gate/spatial_norm"},
 }
 WITHIN = {"downsample.0": "shortcut_conv", "downsample.1": "shortcut_norm", **GATES}
+POOLED = {"downsample.1": "shortcut_conv", "downsample.2": "shortcut_norm", **GATES}
 WITH_BIAS = ("head", "squeeze", "expand", "channel_squeeze", "channel_expand")
 CADENE = {"layer0.conv1": "conv1", "layer0.bn1": "bn1", "last_linear": "fc"}
 SIMCLR = {"0.0": "conv1", "0.1.0": "bn1", "fc": "fc"}
@@ -32,10 +36,12 @@ NORM = {"weight": ("params", "scale"), "bias": ("params", "bias"), "running_mean
 def from_torch(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
     """(params, batch statistics) of one network, float32. Raises ValueError for a name that no such ResNet has."""
     trees: dict[str, PyTree] = {"params": {}, "stats": {}}
+    layers = DEEP if "conv1.0.weight" in state else LAYERS
+    within = POOLED if any(".downsample.2." in name for name in state) else WITHIN
     for name, array in state.items():
         if name.endswith("num_batches_tracked"):
             continue
-        path, kind, leaf = _ours(name)
+        path, kind, leaf = _ours(name, layers, within)
         array = np.asarray(array, np.float32)
         if path[-1] in WITH_BIAS and array.shape[2:] == (1, 1):  # linear layers that are convolutions there
             array = array[:, :, 0, 0]
@@ -77,10 +83,11 @@ def from_simclr(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
 def to_torch(params: PyTree, stats: PyTree) -> dict[str, np.ndarray]:
     """The state dict of one network's parameters and statistics, with the counters that PyTorch expects at 0.
 
-    Layers of squeeze-and-excitation are 1 x 1 convolutions, as in timm.
+    Layers of squeeze-and-excitation are 1 x 1 convolutions, as in timm. Shortcuts pool where the stem has three convolutions.
     """
     state = {}
-    names = {ours: name for table in (LAYERS, WITHIN) for name, ours in table.items()}
+    deep = "stem_conv3" in params
+    names = {ours: name for table in (DEEP if deep else LAYERS, POOLED if deep else WITHIN) for name, ours in table.items()}
     for kind, tree in (("params", params), ("stats", stats)):
         for path, leaf in _leaves(tree):
             array = np.asarray(leaf, np.float32)
@@ -104,11 +111,11 @@ def check(params: PyTree, expected: PyTree) -> None:
             raise ValueError(f"weights: {'/'.join(path)} is {shapes}: another width or number of classes?")
 
 
-def _ours(name: str) -> tuple[tuple[str, ...], str, str]:
+def _ours(name: str, layers: dict[str, str], within: dict[str, str]) -> tuple[tuple[str, ...], str, str]:
     """torch name -> (layers, params or stats, leaf)."""
     layer, _, leaf = name.rpartition(".")
     block = re.fullmatch(r"layer([1-4])\.(\d+)\.(.+)", layer)
-    inner = WITHIN.get(block[3], _plain(block[3])) if block else LAYERS.get(layer)
+    inner = within.get(block[3], _plain(block[3])) if block else layers.get(layer)
     if not inner:
         raise ValueError(f"weights: {name!r} is no layer of a torchvision ResNet")
     path = (f"stage{block[1]}_block{block[2]}", *inner.split("/")) if block else (inner,)
@@ -120,8 +127,11 @@ def _ours(name: str) -> tuple[tuple[str, ...], str, str]:
 
 
 def _plain(inner: str) -> str:
-    """conv1 -> conv1, bn1 -> norm1; others -> empty."""
-    return inner.replace("bn", "norm") if re.fullmatch(r"(conv|bn)[1-3]", inner) else ""
+    """conv1 -> conv1, bn1 -> norm1, convs.0 -> conv2_0, bns.0 -> norm2_0; others -> empty."""
+    if match := re.fullmatch(r"(conv|bn)([1-3])|(conv|bn)s\.(\d+)", inner):
+        number = match[2] or f"2_{match[4]}"
+        return f"{'conv' if 'conv' in inner else 'norm'}{number}"
+    return ""
 
 
 def _theirs(path: tuple[str, ...], kind: str, names: dict[str, str]) -> str:
@@ -129,7 +139,8 @@ def _theirs(path: tuple[str, ...], kind: str, names: dict[str, str]) -> str:
     block = re.fullmatch(r"stage(\d)_block(\d+)", layers[0])
     if block:
         inner = "/".join(layers[1:])
-        layer = f"layer{block[1]}.{block[2]}.{names.get(inner, inner.replace('norm', 'bn'))}"
+        plain = re.sub(r"2_(\d+)$", r"s.\1", inner.replace("norm", "bn"))
+        layer = f"layer{block[1]}.{block[2]}.{names.get(inner, plain)}"
     else:
         layer = names[layers[0]]
     if "norm" in layers[-1]:

@@ -1,6 +1,6 @@
 """ResNet, once: torchvision's v1.5 geometry (stride in the 3x3 of a bottleneck), initialisation and BatchNorm constants.
 
-Its options make ResNeXt, SE-ResNet and CBAM of it (`resnet_blocks`, `gates`).
+Its options make ResNeXt, SE-ResNet, CBAM and Res2Net of it (`resnet_blocks`, `gates`).
 
 A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
 parts; one that changes its layers hands in a factory for the convolutions of the main path, stem included, or for the BatchNorms
@@ -28,7 +28,8 @@ from jaxbed.values import Count, Dtype, ShareBelowOne
 
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 BOTTLENECK = (50, 101, 152)
-STEMS = {"imagenet": (7, 2), "small": (3, 1), "half": (3, 2)}  # kernel, stride
+STEMS = {"imagenet": (7, 2), "deep": (3, 2), "small": (3, 1), "half": (3, 2)}  # kernel, stride of the first convolution
+POOLED = ("imagenet", "deep")
 PARTS = 6
 
 
@@ -36,12 +37,15 @@ PARTS = 6
 class Config:
     depth: Literal[10, 18, 34, 50, 101, 152] = 50
     width: Count = 64  # channels of the first stage; 64 is the published network
-    stem: Literal["imagenet", "small", "half"] = "imagenet"  # 7x7 stride 2, 3x3 max-pool; small: 3x3; half: 3x3 stride 2
+    # 7x7 stride 2, 3x3 max-pool; deep: three 3x3, the first with stride 2, and max-pool; small: 3x3; half: 3x3 stride 2
+    stem: Literal["imagenet", "deep", "small", "half"] = "imagenet"
     # caffe: max-pool without padding, and the stride of a bottleneck without groups in its first 1x1, as in SENet's code
     layout: Literal["torchvision", "caffe"] = "torchvision"
     groups: Count = 1  # of the 3x3 of a bottleneck: 32 in ResNeXt 32x4d
-    group_width: Count = GROUP_WIDTH  # of each of them in the first stage, at width 64: 4 in ResNeXt 32x4d
+    group_width: Count = GROUP_WIDTH  # of each of them in the first stage, at width 64: 4 in ResNeXt 32x4d, 26 in Res2Net 26w
+    scales: Count = 1  # parts of the 3x3 of a bottleneck that follow each other: 4 in Res2Net 4s
     gate: Literal["none", "se", "cbam"] = "none"  # at the end of a block: squeeze-and-excitation, or CBAM
+    shortcut: Literal["conv", "mean"] = "conv"  # where it halves: 1x1 with stride 2; mean: means of 2x2, then 1x1
     dropout: ShareBelowOne = 0.0  # before the last linear layer
     dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
     norm_groups: Count = 1  # parts of a batch that BatchNorm normalises each by itself; several devices then wait less for each other
@@ -50,7 +54,9 @@ class Config:
 
     @property
     def first_conv(self) -> FirstConv:
-        return FirstConv(*STEMS[self.stem], pooled=self.stem == "imagenet", inside=self.layout == "caffe")
+        if self.stem == "deep":
+            raise ValueError("net.stem = deep: this method needs a stem of one convolution: take imagenet, half or small")
+        return FirstConv(*STEMS[self.stem], pooled=self.stem in POOLED, inside=self.layout == "caffe")
 
     def make(
         self,
@@ -71,8 +77,10 @@ class Config:
             norm=norm,
             groups=self.groups,
             group_width=self.group_width,
+            scales=self.scales,
             gate=self.gate,
             early_stride=self.layout == "caffe" and self.groups == 1,
+            mean_shortcut=self.shortcut == "mean",
         )
         self._check(kind)
         inside = self.layout == "caffe"
@@ -80,7 +88,7 @@ class Config:
 
     def _check(self, kind: Kind) -> None:
         """Raises ValueError for blocks that cannot be made."""
-        plain = {"groups": 1, "group_width": GROUP_WIDTH}
+        plain = {"groups": 1, "group_width": GROUP_WIDTH, "scales": 1}
         if self.depth not in BOTTLENECK:
             for field, value in plain.items():
                 if getattr(self, field) != value:
@@ -112,12 +120,7 @@ class ResNet(nn.Module):
 
         x = entered = x.astype(self.dtype)
         if self.first == 0:
-            kernel, stride = STEMS[self.stem]
-            x = self.kind.conv(self.width, kernel, stride, name="stem_conv")(x)
-            x = nn.relu(self.kind.norm(name="stem_norm")(x, train))
-            if self.stem == "imagenet":
-                x = max_pool_inside(x) if self.inside else max_pool(x)
-            x = leave(0, x, entered)
+            x = leave(0, self.enter(x, train), entered)
         bottleneck = self.depth in BOTTLENECK
         for stage in range(max(self.first, 1), min(self.last, PARTS - 1)):
             entered = x
@@ -125,7 +128,7 @@ class ResNet(nn.Module):
             for i in range(BLOCKS[self.depth][stage - 1]):
                 stride, name = 2 if stage > 1 and i == 0 else 1, f"stage{stage}_block{i}"
                 if bottleneck:
-                    x = Bottleneck(features, stride, self.kind, name=name)(x, train)
+                    x = Bottleneck(features, stride, self.kind, i == 0, name=name)(x, train)
                 else:
                     x = Basic(features, stride, self.kind, name=name)(x, train)
             x = leave(stage, x, entered)
@@ -135,3 +138,16 @@ class ResNet(nn.Module):
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return Linear(self.classes, name="head")(x)
+
+    def enter(self, x: jax.Array, train: bool) -> jax.Array:
+        """The stem's output."""
+        kernel, stride = STEMS[self.stem]
+        half = max(self.width // 2, 1)
+        widths = (half, half, self.width) if self.stem == "deep" else (self.width,)
+        for i, width in enumerate(widths, start=1):
+            number = "" if i == 1 else str(i)
+            x = self.kind.conv(width, kernel, stride if i == 1 else 1, name=f"stem_conv{number}")(x)
+            x = nn.relu(self.kind.norm(name=f"stem_norm{number}")(x, train))
+        if self.stem not in POOLED:
+            return x
+        return max_pool_inside(x) if self.inside else max_pool(x)
