@@ -10,7 +10,7 @@ import numpy as np
 from flax import traverse_util
 
 from jaxbed import config, parallel
-from jaxbed.models import bit, convert, convnext, efficientnet, torch_files, vit
+from jaxbed.models import bit, convert, convnext, dpn, efficientnet, torch_files, vit
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run
 
@@ -37,6 +37,8 @@ FAMILIES = (
     Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc", {"layout": "torchvision"}),
     Family("layer0.conv1.weight", convert.from_cadene, 'resnet.Config(gate="se", layout="caffe")', "last_linear", {"layout": "caffe"}),
     Family("resnet/root_block/standardized_conv2d/kernel", bit.from_npz, "bit.Config()", "head"),
+    Family("classifier.weight", dpn.from_torch, "dpn.Config()", "classifier", {"last_activation": "elu"}),
+    Family("features.conv1_1.conv.weight", dpn.from_torch, "dpn.Config()", "last_linear", {"last_activation": "relu"}),
     RESNETS,
 )
 
@@ -118,7 +120,7 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
     try:
         params, stats = family.from_torch(state)
     except ValueError as error:
-        names = "named as torchvision and timm name ResNets and ViTs, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
+        names = "named as torchvision and timm name ResNets and ViTs, timm ConvNeXts and DPNs, or PyTorch's EfficientNet-Lite0"
         raise ValueError(f"init_from = {source}: {error}. Save the network's own state_dict, {names}") from None
     for field, value in family.fields.items():
         if (has := getattr(net, field, value)) != value:
