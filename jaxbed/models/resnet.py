@@ -1,6 +1,6 @@
 """ResNet, once: torchvision's v1.5 geometry (stride in the 3x3 of a bottleneck), initialisation and BatchNorm constants.
 
-Its options make ResNeXt, SE-ResNet, CBAM and Res2Net of it (`resnet_blocks`, `gates`).
+Its options make ResNeXt, SE-ResNet, CBAM and Res2Net of it (`resnet_blocks`, `gates`): `presets.published.NETWORKS` lists published ones.
 
 A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
 parts; one that changes its layers hands in a factory for the convolutions of the main path, stem included, or for the BatchNorms
