@@ -75,7 +75,7 @@ class HookedNormalized(Hooked, Normalized, Protocol):
 
 
 class Convolved(Cuttable, Protocol):
-    """CONV: conv(features, kernel, stride, name=) makes each convolution outside shortcuts; the first is named stem_conv.
+    """CONV: conv(features, kernel, stride, name=) makes each convolution outside shortcuts and gates; the first is named stem_conv.
 
     A network with groups of channels also gives groups=.
     """

@@ -4,9 +4,9 @@ Its options make ResNeXt, SE-ResNet, CBAM and Res2Net of it (`resnet_blocks`, `g
 
 A network is six parts: 0 the stem, 1 to 4 the stages, 5 the head. A method that needs a piece of it (SagNet) asks for a range of
 parts; one that changes its layers hands in a factory for the convolutions of the main path, stem included, or for the BatchNorms
-(pAdaIN). Shortcut convolutions are always plain; a shortcut's BatchNorm is told by its name. One that acts between parts hands in
-`after`: after(part) -> a module or None, called as module(x, entered, train) with what leaves and what entered that part, the head
-excepted (MixStyle, InfoDrop).
+(pAdaIN). Convolutions of shortcuts and gates are always plain; their BatchNorms are told by their names. One that acts between parts
+hands in `after`: after(part) -> a module or None, called as module(x, entered, train) with what leaves and what entered that part, the
+head excepted (MixStyle, InfoDrop).
 """
 
 import dataclasses
