@@ -27,7 +27,7 @@ def shapes_of(net):
 
 @pytest.mark.parametrize(("size", "expected"), [(68, 12_611_602), pytest.param(98, 61_570_728, marks=pytest.mark.slow)])
 def test_networks_have_the_published_number_of_parameters(size, expected):
-    """As in timm's table of results."""
+    """timm's table of results has 12.61 and 61.57 million."""
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes_of(dpn.Config(size).make(1000))[0])) == expected
 
 

@@ -20,7 +20,7 @@ def parameters(name):
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-# torchvision's documentation; timm's table of results has the others, and Woo et al. (2018) 28.09 million for CBAM
+# torchvision's documentation; of the others, timm's table of results has millions with two digits, and Woo et al. (2018) 28.09 for CBAM
 SIZES = {
     "resnet101": 44_549_160,
     "resnet152": 60_192_808,
