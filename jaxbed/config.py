@@ -26,7 +26,7 @@ from jaxbed.training.curves import Config as Curves
 from jaxbed.values import Count, NotNegative, Range, Whole
 
 CURE = "restore it, or take another workdir"
-WEIGHTS = (".pth", ".pt", ".bin", ".safetensors", ".pth.tar", ".ckpt")
+WEIGHTS = (".pth", ".pt", ".bin", ".safetensors", ".pth.tar", ".ckpt", ".npz")
 PARTS = ("method", "net", "data", "optim", "mesh", "eval", "save", "curves")  # of a configuration, that are dataclasses
 
 

@@ -3,10 +3,10 @@ r"""Biases and benchmarks of a zoo of published networks, as Tables 1 and 2 of G
     python scripts/bias_zoo.py MODELS.csv --out DIR [--measures shape_bias,spectral,critical_band,pgd] [--frost DIR]
         [--imagenet-c DIR] [--imagenet-cbar DIR] --config.data.val=DIR --config.data.cue_conflict=DIR ...
 
-MODELS.csv has a row for each network: model, category, file (also BACKBONE+HEAD), net (a file of configs/: resnet50, vit_b16, ...), and
-mean and std of its input, three numbers with spaces between or one; empty: those of the config. Each network is a run of its own in
-DIR/<model>, evaluated, then measured; what starts with --config is handed to all. Stopped, the same command goes on. In the end come
-DIR/biases.csv and DIR/benchmarks.csv for `jaxbed correlate`.
+MODELS.csv has a row for each network: model, category, file (also BACKBONE+HEAD), net (a file of configs/: resnet50, vit_b16, ...; or
+network:NAME), and mean and std of its input, three numbers with spaces between or one; empty: those of the config. Each network is a run of
+its own in DIR/<model>, evaluated, then measured; what starts with --config is handed to all. Stopped, the same command goes on. In the end
+come DIR/biases.csv and DIR/benchmarks.csv for `jaxbed correlate`.
 
 Means are the paper's: in_distribution of val, ImageNetV2 and ReaL; robustness of A, C and C-bar; concepts of Sketch, R and stylized_16.
 One with a part that was not measured is empty. Corruptions that are made here have columns of their own, and do not stand in for published
@@ -68,7 +68,7 @@ def read(path: pathlib.Path) -> pd.DataFrame:
     for line, row in models.iterrows():
         if empty := [name for name in COLUMNS[:4] if not row[name]]:
             raise ValueError(f"{path}, line {line}: {empty[0]} is empty")
-        if not (ROOT / "configs" / f"{row['net']}.py").is_file():
+        if not (ROOT / "configs" / f"{row['net'].partition(':')[0]}.py").is_file():
             raise ValueError(f"{path}, line {line}: net {row['net']!r} is no file of configs/: resnet50, vit_b16, efficientnet_lite0")
         scale(path, int(line), row)
     for name, what in ((models["model"], "model"), (models["model"].map(folder), "folder")):
@@ -140,7 +140,8 @@ def main(argv: list[str] | None = None) -> int:
         workdir = out / folder(row["model"])
         weights = "+".join(str((asked.models.parent / part).resolve()) for part in row["file"].split("+"))
         given = [f"--config.name={row['model']}", f"--config.init_from={weights}", *scale(asked.models, int(line), row), *rest]
-        run("-m", "jaxbed.main", f"--config={ROOT / 'configs' / row['net']}.py", *given, f"--workdir={workdir}")
+        file, colon, network = row["net"].partition(":")
+        run("-m", "jaxbed.main", f"--config={ROOT / 'configs' / file}.py{colon}{network}", *given, f"--workdir={workdir}")
         run("-m", "jaxbed.cli", "measure", str(workdir), "--measures", asked.measures, *handed)
     for name, table in zip(("biases", "benchmarks"), rows(models, out), strict=True):
         files.write(out / f"{name}.csv", tables.csv_text(table.dropna(axis=1, how="all")))

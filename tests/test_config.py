@@ -27,6 +27,7 @@ from jaxbed.values import look_up
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OWN_DATA = {
     "efficientnet_lite0",
+    "network",
     "resnet50",
     "vit_b16",
     "deepaugment_augmix",

@@ -37,7 +37,7 @@ from jaxbed.config import Train, is_weights
 from jaxbed.method import Info, Method, from_net
 from jaxbed.models.capabilities import AFTER, STEM, FirstConv, Stemmed, require
 from jaxbed.models.norm import MOMENTUM
-from jaxbed.models.pool import max_pool
+from jaxbed.models.pool import max_pool, max_pool_inside
 from jaxbed.optim import Optim
 from jaxbed.stages import Stage
 from jaxbed.values import Count, NotNegative, Positive, Whole
@@ -104,7 +104,7 @@ class InfoDrop(nn.Module):
         if biasbed and train:
             running.value = MOMENTUM * running.value + (1 - MOMENTUM) * mean
         log_density = parzen(distance, mean, config.bandwidth)
-        probability = normalise(log_density, config.temperature, self.stem.pooled)
+        probability = normalise(log_density, config.temperature, self.stem.pooled, self.stem.inside)
         keep = {"poisson": keep_independently, "multinomial": keep_undrawn}[config.mode]
         kept = keep(drop_key, probability, draws, (x.shape[0] if train else 1, x.shape[3]))
         kept = lax.optimization_barrier(kept)  # or the backward pass would draw it again
@@ -141,10 +141,11 @@ def parzen(distance: jax.Array, mean: jax.Array, bandwidth: float) -> jax.Array:
     return jax.nn.logsumexp(-distance / unit, axis=0) - math.log(len(distance))
 
 
-def normalise(log_density: jax.Array, temperature: float, pooled: bool) -> jax.Array:
+def normalise(log_density: jax.Array, temperature: float, pooled: bool, inside: bool = False) -> jax.Array:
     """π [N, h, w] of log q [N, H, W], with the floor that keeps every pixel possible; each image sums to 1."""
     if pooled:
-        log_density = -max_pool(-log_density[..., None])[..., 0]
+        pool = max_pool_inside if inside else max_pool
+        log_density = -pool(-log_density[..., None])[..., 0]
     probability = jax.nn.softmax(log_density / temperature, axis=(1, 2))
     return (probability + FLOOR) / (1 + FLOOR * probability[0].size)
 

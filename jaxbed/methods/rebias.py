@@ -105,9 +105,9 @@ class Biased(nn.Module):
         return vectors, self.head(vectors, train)
 
 
-def pointwise(width: int, size: int, stride: int, name: str) -> nn.Module:
+def pointwise(width: int, size: int, stride: int, name: str, groups: int = 1) -> nn.Module:
     """A convolution of a ResNet that sees no neighbours, the stem's excepted."""
-    return Conv(width, size if name == "stem_conv" else 1, stride, name=name)
+    return Conv(width, size if name.startswith("stem_conv") else 1, stride, groups, name=name)
 
 
 def _make(config: Config, info: Info, net: Cuttable, optim: Optim) -> Method:

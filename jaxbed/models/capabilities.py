@@ -63,7 +63,7 @@ class Hooked(Network, Protocol):
 
 
 class Normalized(Network, Protocol):
-    """NORM: norm(name=) makes each BatchNorm; the first is named stem_norm, those of shortcuts shortcut_norm."""
+    """NORM: norm(name=) makes each BatchNorm; the first is named stem_norm, those of shortcuts shortcut_norm, of gates spatial_norm."""
 
     def make(self, classes: int, *, norm: Layer = ...) -> nn.Module: ...
 
@@ -75,17 +75,21 @@ class HookedNormalized(Hooked, Normalized, Protocol):
 
 
 class Convolved(Cuttable, Protocol):
-    """CONV: conv(features, kernel, stride, name=) makes each convolution outside shortcuts; the first is named stem_conv."""
+    """CONV: conv(features, kernel, stride, name=) makes each convolution outside shortcuts and gates; the first is named stem_conv.
+
+    A network with groups of channels also gives groups=.
+    """
 
     def make(self, classes: int, *, first: int = ..., last: int = ..., conv: Layer = ...) -> nn.Module: ...
 
 
 class FirstConv(NamedTuple):
-    """A convolution with padding (kernel - 1) / 2, then perhaps 3 x 3 max-pooling with stride 2."""
+    """A convolution with padding (kernel - 1) / 2, then perhaps 3 x 3 max-pooling with stride 2, with or without padding."""
 
     kernel: int
     stride: int
     pooled: bool
+    inside: bool = False  # without: `pool.max_pool_inside`
 
 
 class Stemmed(Hooked, Protocol):

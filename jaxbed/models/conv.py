@@ -4,6 +4,7 @@ Mapped over kernels, XLA's convolution becomes one *grouped* convolution, which 
 and which the partitioner answers by gathering every seed's kernels. This one brings its own batching rule, for the output and
 for both gradients: one dense convolution per seed where they are large, a batched matrix product with patches where they are small (see
 `product_pays`), and one wide dense convolution where all seeds see the same images. Differentiable once, in reverse mode.
+Convolutions of groups of channels (ResNeXt) have the same rule; as products, the groups of all seeds are one batch.
 
 float32 means float32: XLA's default on GPUs would be TF32, ten bits of mantissa. Who wants speed computes in bfloat16.
 """
@@ -28,9 +29,17 @@ kaiming_normal = nn.initializers.variance_scaling(2.0, "fan_out", "normal")  # o
 
 
 def conv(x: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.Array:
-    """Convolution of x [N, H, W, C] with kernel [k, k, C, F]; `padding` zeros on each side, as in PyTorch."""
+    """Convolution of x [N, H, W, C] with kernel [k, k, C / groups, F]; `padding` zeros on each side, as in PyTorch.
+
+    The shapes give the number of groups. The first C / groups channels lead to the first F / groups features, and so on.
+    Raises ValueError where the kernel's channels or features do not divide so.
+    """
     pads = (padding, padding)
-    if blocks_pay(x.shape, stride, padding, jax.default_backend()):
+    groups, rest = divmod(x.shape[-1], kernel.shape[2])
+    if rest or kernel.shape[3] % max(groups, 1):
+        shapes = f"{x.shape[-1]} channels and a kernel {list(kernel.shape)}"
+        raise ValueError(f"{shapes} have no common groups: channels and features must be multiples of their number")
+    if groups == 1 and blocks_pay(x.shape, stride, padding, jax.default_backend()):
         x, kernel, stride, pads = blocks(x), kernel_of_blocks(kernel), 1, ((padding + 1) // 2, (padding - 1) // 2)
     return _rules(stride, pads, x.shape, kernel.shape, x.dtype)(x, kernel)
 
@@ -62,27 +71,35 @@ def kernel_of_blocks(kernel: jax.Array) -> jax.Array:
 class Forms(NamedTuple):
     """One convolution of one seed, in one form: the output, and the gradients of its two arguments."""
 
-    output: Callable  # (x [N, H, W, C], kernel [k, k, C, F]) -> [N, h, w, F]
+    output: Callable  # (x [N, H, W, C], kernel [k, k, C / groups, F]) -> [N, h, w, F]
     to_x: Callable  # (g [N, h, w, F], kernel) -> [N, H, W, C]
-    to_kernel: Callable  # (x, g) -> [k, k, C, F]
+    to_kernel: Callable  # (x, g) -> [k, k, C / groups, F]
 
 
 def forms(stride: int, pads: tuple[int, int], x_shape: tuple, kernel_shape: tuple, dtype: Any) -> tuple[Forms, Forms]:
     """(dense, product): XLA's convolution, and one matrix product with the patches of all output pixels."""
     precision = lax.Precision.HIGHEST if dtype == jnp.float32 else None
+    groups = x_shape[3] // kernel_shape[2]
 
     def dense(x: jax.Array, kernel: jax.Array) -> jax.Array:
-        return lax.conv_general_dilated(x, kernel, (stride, stride), [pads] * 2, dimension_numbers=LAYOUT, precision=precision)
+        return lax.conv_general_dilated(
+            x, kernel, (stride, stride), [pads] * 2, dimension_numbers=LAYOUT, feature_group_count=groups, precision=precision
+        )
 
     def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
         seen = patches(x, kernel.shape[0], stride, pads)
         if kernel.shape[0] == 1 and stride > 1:  # XLA's GPU compiler (jaxlib 0.11.2) aborts on a product fused with a strided slice
             seen = lax.optimization_barrier(seen)
-        return jnp.dot(seen, kernel.reshape(-1, kernel.shape[3]), precision=precision)
+        if groups == 1:
+            return jnp.dot(seen, kernel.reshape(-1, kernel.shape[3]), precision=precision)
+        positions = kernel.shape[0] ** 2
+        seen = seen.reshape(*seen.shape[:3], positions, groups, -1)
+        of_groups = kernel.reshape(positions, kernel.shape[2], groups, -1)
+        return jnp.einsum("nhwpgc,pcgf->nhwgf", seen, of_groups, precision=precision).reshape(*seen.shape[:3], -1)
 
     def both(output: Callable) -> Forms:
         def to_x(g: jax.Array, kernel: jax.Array) -> jax.Array:
-            x = jax.ShapeDtypeStruct((g.shape[0], *x_shape[1:3], kernel.shape[2]), dtype)
+            x = jax.ShapeDtypeStruct((g.shape[0], *x_shape[1:]), dtype)
             return jax.linear_transpose(lambda x: output(x, kernel), x)(g)[0]
 
         def to_kernel(x: jax.Array, g: jax.Array) -> jax.Array:
@@ -105,29 +122,34 @@ def patches(x: jax.Array, size: int, stride: int, pads: tuple[int, int]) -> jax.
     return jnp.concatenate([seen(i, j) for i in range(size) for j in range(size)], axis=-1)
 
 
-def product_pays(seeds: int, kernel_shape: tuple, stride: int, output_shape: tuple, backend: str) -> bool:
+def product_pays(
+    seeds: int, kernel_shape: tuple, stride: int, output_shape: tuple, backend: str, groups: int = 1, gradient: bool = False
+) -> bool:
     """Whether the product is the faster form of a convolution to [N, h, w, F] = output_shape, for each of `seeds` seeds."""
     size, _, inputs, _ = kernel_shape
     images, height, width, _ = output_shape
+    if groups > 1 and gradient and backend == "cpu":  # XLA's gradient is 20 to 60 times slower there (ResNeXt-50), its output is faster
+        return True
     if size == 1:  # nothing to gather
         return seeds > 1 and (stride == 1 or backend == "gpu")
     if height * width <= FEW_PIXELS:
         return True
-    return backend == "gpu" and seeds > 1 and images * height * width * size * size * inputs <= FEW_ENTRIES
+    return backend == "gpu" and seeds > 1 and images * height * width * size * size * inputs * groups <= FEW_ENTRIES
 
 
 @functools.cache
 def _rules(stride: int, pads: tuple[int, int], x_shape: tuple, kernel_shape: tuple, dtype: Any) -> Callable:
     dense, product = forms(stride, pads, x_shape, kernel_shape, dtype)
+    groups = x_shape[3] // kernel_shape[2]
     height, width = ((side + sum(pads) - kernel_shape[0]) // stride + 1 for side in x_shape[1:3])
 
-    def form(seeds: int) -> Forms:
+    def form(seeds: int, gradient: bool = False) -> Forms:
         out = (x_shape[0], height, width, kernel_shape[3])
-        return product if product_pays(seeds, kernel_shape, stride, out, jax.default_backend()) else dense
+        return product if product_pays(seeds, kernel_shape, stride, out, jax.default_backend(), groups, gradient) else dense
 
     def each(function: str, size: int, *stacked: jax.Array) -> jax.Array:
         """Every seed with its own arguments."""
-        chosen = form(size)
+        chosen = form(size, function != "output")
         one = getattr(chosen, function)
         if chosen is product:
             return jax.vmap(one)(*stacked)
@@ -140,11 +162,11 @@ def _rules(stride: int, pads: tuple[int, int], x_shape: tuple, kernel_shape: tup
         if batched == [True, True]:
             return each("output", size, x, kernel), True
         if batched == [False, True]:  # the same images for all: their kernels side by side
-            return _split_features(output(x, _join_features(kernel)), size), True
+            return _split_features(output(x, _join_features(kernel, groups)), size, groups), True
         return _fold(lambda x: output(x, kernel), x), True
 
     def to_x(g: jax.Array, kernel: jax.Array) -> jax.Array:
-        return form(1).to_x(g, kernel)
+        return form(1, True).to_x(g, kernel)
 
     def to_x_rule(size: int, batched: list[bool], g: jax.Array, kernel: jax.Array) -> tuple[jax.Array, bool]:
         if batched == [True, False]:
@@ -152,11 +174,11 @@ def _rules(stride: int, pads: tuple[int, int], x_shape: tuple, kernel_shape: tup
         return each("to_x", size, *_all_batched(size, batched, g, kernel)), True
 
     def to_kernel(x: jax.Array, g: jax.Array) -> jax.Array:
-        return form(1).to_kernel(x, g)
+        return form(1, True).to_kernel(x, g)
 
     def to_kernel_rule(size: int, batched: list[bool], x: jax.Array, g: jax.Array) -> tuple[jax.Array, bool]:
         if batched == [False, True]:
-            return jnp.moveaxis(to_kernel(x, _join_features(g)).reshape(*kernel_shape[:3], size, -1), 3, 0), True
+            return _split_features(to_kernel(x, _join_features(g, groups)), size, groups), True
         return each("to_kernel", size, *_all_batched(size, batched, x, g)), True
 
     mapped, x_gradient, kernel_gradient = (
@@ -187,14 +209,16 @@ def _fold(function: Callable, stacked: jax.Array) -> jax.Array:
     return out.reshape(size, images, *out.shape[1:])
 
 
-def _join_features(stacked: jax.Array) -> jax.Array:
-    """[S, a, b, c, F] -> [a, b, c, S·F]."""
-    return jnp.moveaxis(stacked, 0, 3).reshape(*stacked.shape[1:4], -1)
+def _join_features(stacked: jax.Array, groups: int) -> jax.Array:
+    """[S, a, b, c, F] -> [a, b, c, S·F]: within each group, the features of the first seed, of the second, and so on."""
+    apart = stacked.reshape(*stacked.shape[:4], groups, -1)
+    return jnp.moveaxis(apart, 0, 4).reshape(*stacked.shape[1:4], -1)
 
 
-def _split_features(joined: jax.Array, size: int) -> jax.Array:
-    """[a, b, c, S·F] -> [S, a, b, c, F]."""
-    return jnp.moveaxis(joined.reshape(*joined.shape[:3], size, -1), 3, 0)
+def _split_features(joined: jax.Array, size: int, groups: int) -> jax.Array:
+    """[a, b, c, S·F] -> [S, a, b, c, F], the inverse."""
+    apart = jnp.moveaxis(joined.reshape(*joined.shape[:3], groups, size, -1), 4, 0)
+    return apart.reshape(size, *joined.shape[:3], -1)
 
 
 def depthwise_conv(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
@@ -226,8 +250,9 @@ class Conv(nn.Module):
     features: int
     kernel: int
     stride: int = 1
+    groups: int = 1  # of channels, each convolved by itself
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:  # [N, H, W, C] -> [N, ceil(H/stride), ceil(W/stride), features]
-        kernel = parameter(self, "kernel", kaiming_normal, (self.kernel, self.kernel, x.shape[-1], self.features))
+        kernel = parameter(self, "kernel", kaiming_normal, (self.kernel, self.kernel, x.shape[-1] // self.groups, self.features))
         return conv(x, kernel.astype(x.dtype), self.stride, (self.kernel - 1) // 2)

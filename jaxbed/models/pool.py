@@ -1,6 +1,6 @@
-"""Max-pooling with 3 x 3 windows, stride 2 and padding 1, as every ResNet with torchvision's stem has it.
+"""Pooling in 3 x 3 windows: maxima with stride 2 as ResNets with torchvision's, Caffe's or BiT's stem have them, and means.
 
-XLA's own gradient (select-and-scatter) looks at every window again; this one remembers where each maximum was.
+XLA's own gradient (select-and-scatter) looks at every window again; this one of maxima remembers where each was.
 """
 
 import functools
@@ -15,6 +15,39 @@ WINDOW = [(i, j) for i in range(3) for j in range(3)]
 def max_pool(x: jax.Array) -> jax.Array:
     """[N, H, W, C] -> [N, ceil(H/2), ceil(W/2), C]. Of equal maxima the first, row by row, gets the gradient, as in PyTorch."""
     return _max_pool(x.shape[1:3], x)
+
+
+def max_pool_inside(x: jax.Array) -> jax.Array:
+    """[N, H, W, C] -> [N, ⌊H/2⌋, ⌊W/2⌋, C]: windows that begin at pixels 0, 2, ...; the last is cut off at the edge, as in Caffe."""
+    beyond = jnp.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)), constant_values=-jnp.inf)
+    return max_pool(beyond)[:, 1:, 1:]
+
+
+def max_pool_zeros(x: jax.Array) -> jax.Array:
+    """[N, H, W, C] -> [N, ceil(H/2), ceil(W/2), C]: `max_pool` with zeros around the map, which may be the maxima, as in BiT."""
+    height, width = (-(-side // 2) for side in x.shape[1:3])
+    return max_pool_inside(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))[:, :height, :width]
+
+
+def mean_pool(x: jax.Array, size: int, stride: int) -> jax.Array:
+    """Means over size x size windows: [N, H, W, C] -> [N, ceil(H/stride), ceil(W/stride), C].
+
+    size 3 counts the zeros around the map, as PyTorch does. size = stride cuts the last window off at the edge, and counts what is left.
+    Raises ValueError for other sizes.
+    """
+    if size not in (3, stride):
+        raise ValueError(f"size = {size}: must be 3, or the stride, {stride}")
+    if size == 1:
+        return x
+    before = (size - 1) // 2 if size == 3 else 0
+    after = [(-(-side // stride) - 1) * stride + size - side - before for side in x.shape[1:3]]
+    pads = ((0, 0), *((before, max(beyond, 0)) for beyond in after), (0, 0))
+
+    def sums(x: jax.Array) -> jax.Array:
+        return lax.reduce_window(x, 0.0, lax.add, (1, size, size, 1), (1, stride, stride, 1), pads)
+
+    count = size * size if size == 3 else sums(jnp.ones((1, *x.shape[1:3], 1), jnp.float32))
+    return (sums(x.astype(jnp.float32)) / count).astype(x.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

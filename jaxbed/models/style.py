@@ -149,5 +149,5 @@ def draw_swaps(net: nn.Module, p: float, image: jax.Array, key: jax.Array) -> Py
 
 
 def permuted_norm(name: str) -> nn.Module:
-    """A BatchNorm that is preceded by PermutedAdaIN, but for those of shortcuts: for make(norm=...) of a network."""
-    return BatchNorm(None if name.startswith("shortcut") else PermutedAdaIN(), name=name)
+    """A BatchNorm that is preceded by PermutedAdaIN, but for those of shortcuts and gates: for make(norm=...) of a network."""
+    return BatchNorm(None if name.startswith(("shortcut", "spatial")) else PermutedAdaIN(), name=name)

@@ -1,4 +1,4 @@
-"""Arrays of a PyTorch file (torch.save) or of a safetensors file, without PyTorch and without running what the file says.
+"""Arrays of a PyTorch file (torch.save), of a safetensors file or of an npz file, without PyTorch and without running what the file says.
 
 A pickle may name any function to call. This one may name only what rebuilds tensors; anything else is an error. Nor may it ask for more
 memory than the size of the file makes plausible. Both of PyTorch's formats are read: the zip archive (since 1.6) and the stream of pickles
@@ -97,6 +97,8 @@ def _unwrapped(path: pathlib.Path | str, say: Callable[[str], None]) -> dict[str
 
 
 def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
+    if path.suffix.lower() == ".npz":
+        return files.read_arrays(path, "take the file as it was published")
     with files.guarded(path, CURE, "cannot be read as weights", "it is damaged, or another kind of file"):
         if path.suffix == ".safetensors":
             return _safetensors(path)

@@ -1,6 +1,6 @@
-"""Settings of methods that a paper or its authors' code publishes for a data set: the one place where they stand.
+"""Settings of methods that a paper or its authors' code publishes for a data set, and published networks: the one place where they stand.
 
-    python -m jaxbed.presets.published     the whole table, as Markdown
+    python -m jaxbed.presets.published     both tables, as Markdown
 
 A default that was published for one data set is that data set's, not all data sets'. `datasets.build` takes these values and writes their
 source into `published` of the configuration. Where none are published, it says so, and the run has the defaults of the method's own file or
@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxbed.config import Train
+from jaxbed.data.imagenet import MEAN, STD
 from jaxbed.methods import (
     augmix,
     biasensemble,
@@ -37,6 +38,7 @@ from jaxbed.methods import (
     sagnet,
     softcon,
 )
+from jaxbed.models import bit, dpn, resnet
 from jaxbed.values import look_up, with_field
 
 
@@ -126,6 +128,55 @@ SAME_IMAGES = {"imagenet_biasbed": "imagenet"}  # the same settings of methods, 
 NONE = Settings("the method's own defaults", published=False)
 
 
+class Network(NamedTuple):
+    """A network whose weights are published, and how its input is scaled: (x - mean) / std, of pixels in [0, 1]."""
+
+    net: Any
+    source: str  # of the weights, and of their scaling
+    mean: tuple[float, float, float] = MEAN
+    std: tuple[float, float, float] = STD
+
+
+RESNEXT_4: dict[str, Any] = {"groups": 32, "group_width": 4}
+RESNEXT_8: dict[str, Any] = {"groups": 32, "group_width": 8}
+SENET: dict[str, Any] = {"gate": "se", "layout": "caffe"}
+RES2NET: dict[str, Any] = {"scales": 4, "group_width": 26, "stem": "deep", "shortcut": "mean"}
+CADENE, TIMM = "pretrainedmodels", "timm"
+BIT = "authors' npz file, which has pixels in [-1, 1]"
+DPN_MEAN, DPN_STD = (124 / 255, 117 / 255, 104 / 255), (1 / (0.0167 * 255),) * 3  # in levels: (x - mean) · 0.0167
+
+# Those of "The Many Faces of Robustness" (Hendrycks et al., 2021), and timm's of the same kinds
+NETWORKS = {
+    "resnet101": Network(resnet.Config(101), "torchvision, timm"),
+    "resnet152": Network(resnet.Config(152), "torchvision, timm"),
+    "resnext50_32x4d": Network(resnet.Config(50, **RESNEXT_4), "torchvision, timm"),
+    "resnext101_32x4d": Network(resnet.Config(101, **RESNEXT_4), TIMM),
+    "resnext101_32x8d": Network(resnet.Config(101, **RESNEXT_8), "torchvision, timm, WSL (Mahajan et al., 2018)"),
+    "se_resnet50": Network(resnet.Config(50, **SENET), CADENE),
+    "se_resnet101": Network(resnet.Config(101, **SENET), CADENE),
+    "se_resnet152": Network(resnet.Config(152, **SENET), CADENE),
+    "se_resnext101_32x4d": Network(resnet.Config(101, **RESNEXT_4, **SENET), CADENE),
+    "seresnet50": Network(resnet.Config(50, gate="se"), TIMM),
+    "seresnext50_32x4d": Network(resnet.Config(50, **RESNEXT_4, gate="se"), TIMM),
+    "cbam_resnet50": Network(resnet.Config(50, gate="cbam"), AUTHORS),
+    "bit_m_r50x1": Network(bit.Config(), BIT, (0.5,) * 3, (0.5,) * 3),
+    "res2net50_v1b_26w_4s": Network(resnet.Config(50, **RES2NET), f"{AUTHORS}, timm (res2net50d)"),
+    "res2net101_v1b_26w_4s": Network(resnet.Config(101, **RES2NET), f"{AUTHORS}, timm (res2net101d)"),
+    "res2net152_v1b_26w_4s": Network(resnet.Config(152, **RES2NET), AUTHORS),
+    "dpn68": Network(dpn.Config(68), CADENE, DPN_MEAN, DPN_STD),
+    "dpn98": Network(dpn.Config(98), CADENE, DPN_MEAN, DPN_STD),
+    "timm_dpn68": Network(dpn.Config(68, last_activation="elu"), TIMM, DPN_MEAN, DPN_STD),
+    "timm_dpn98": Network(dpn.Config(98, last_activation="elu"), TIMM, DPN_MEAN, DPN_STD),
+}
+
+
+def network(name: str) -> Network:
+    """The row of NETWORKS. Raises ValueError, with the names that there are, for another one."""
+    if name not in NETWORKS:
+        raise ValueError(f"no published network {name!r}: NAME in --config=network:NAME is one of {', '.join(NETWORKS)}")
+    return NETWORKS[name]
+
+
 def apply(cfg: Train, dataset: str) -> Train:
     """The run with the settings of its method, and of the method within it, for its data set, and with a sentence on each."""
     texts = []
@@ -175,6 +226,12 @@ def main() -> None:
             listed = ", ".join(f"{field} {value}" for field, value in values.items())
             print(f"| {name} | {dataset} | {listed} | {'' if settings.published else 'none published; '}{settings.source} |")
         print(f"| {name} | all others | the method's own defaults | none published |")
+    print("\n| network | settings | weights | mean | deviation |\n|---|---|---|---|---|")
+    for name, row in NETWORKS.items():
+        fields = [field.name for field in dataclasses.fields(row.net) if getattr(row.net, field.name) != field.default]
+        shown = [type(row.net).__module__.rpartition(".")[2], *(f"{field} {getattr(row.net, field)}" for field in fields)]
+        mean, std = (" ".join(f"{value:.4g}" for value in values) for values in (row.mean, row.std))
+        print(f"| {name} | {', '.join(shown)} | {row.source} | {mean} | {std} |")
 
 
 if __name__ == "__main__":

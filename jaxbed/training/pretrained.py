@@ -1,7 +1,8 @@
 """Parameters to start from: another run's checkpoint, or weights of another framework."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from flax import traverse_util
 
 from jaxbed import config, parallel
-from jaxbed.models import convert, convnext, efficientnet, torch_files, vit
+from jaxbed.models import bit, convert, convnext, dpn, efficientnet, torch_files, vit
 from jaxbed.training.checkpoint import Store
 from jaxbed.training.program import Program, Run
 
@@ -24,30 +25,42 @@ class Family(NamedTuple):
     from_torch: Callable[[dict[str, np.ndarray]], tuple[PyTree, PyTree]]
     config: str
     head: str  # the file's name of the last layer
+    fields: Mapping[str, str] = MappingProxyType({})  # of the configuration, that the file's shapes do not tell and its names do
 
 
-RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()", "fc")
+RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()", "fc", {"layout": "torchvision"})
 FAMILIES = (
     Family("_conv_stem.weight", efficientnet.from_torch, "efficientnet.Config()", "_fc"),
     Family("stem.0.weight", convnext.from_torch, "convnext.Config()", "head.fc"),
     Family("cls_token", vit.from_torch, "vit.Config()", "head"),
     Family("class_token", vit.from_torch, "vit.Config()", "heads.head"),
-    Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc"),
+    Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc", {"layout": "torchvision"}),
+    Family("layer0.conv1.weight", convert.from_cadene, 'resnet.Config(gate="se", layout="caffe")', "last_linear", {"layout": "caffe"}),
+    Family("resnet/root_block/standardized_conv2d/kernel", bit.from_npz, "bit.Config()", "head"),
+    Family("classifier.weight", dpn.from_torch, "dpn.Config()", "classifier", {"last_activation": "elu"}),
+    Family("features.conv1_1.conv.weight", dpn.from_torch, "dpn.Config()", "last_linear", {"last_activation": "relu"}),
     RESNETS,
 )
 
 
-def load(source: str, program: Program, run: Run, say: Callable[[str], None], members: np.ndarray | None = None) -> Run:
+def load(
+    source: str,
+    program: Program,
+    run: Run,
+    say: Callable[[str], None],
+    members: np.ndarray | None = None,
+    net: Any = None,
+) -> Run:
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
-    weights of a torchvision or timm ResNet or ViT, a timm ConvNeXt or an EfficientNet-Lite0, for all seeds. Networks that are not there are
-    newly initialised. BACKBONE+HEAD are two such files, the second with the last layer alone.
+    weights of a network of FAMILIES, for all seeds. Networks that are not there are newly initialised. BACKBONE+HEAD are two such files,
+    the second with the last layer alone. net, the run's, is compared with what the names in a file say of a network and its shapes do not.
     members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
     if config.is_weights(source):
-        return _from_file(source, program, run, say)
+        return _from_file(source, program, run, say, net)
     folder, colon, number = source.rpartition(":")
     workdir = pathlib.Path(folder if colon and number.isdigit() else source)
     origin = config.read(workdir / "config.json")  # of classes that need not be imported
@@ -95,7 +108,7 @@ def _files(source: str) -> list[pathlib.Path]:
     raise FileNotFoundError(f"init_from = {source}: there is no {f'file {missing}' if missing else 'such file'}")
 
 
-def _from_file(source: str, program: Program, run: Run, say: Callable[[str], None]) -> Run:
+def _from_file(source: str, program: Program, run: Run, say: Callable[[str], None], net: Any) -> Run:
     file, *heads = _files(source)
     state = torch_files.read(file, say)
     family = next((family for family in FAMILIES if family.mark in state), RESNETS)
@@ -107,8 +120,11 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
     try:
         params, stats = family.from_torch(state)
     except ValueError as error:
-        names = "named as torchvision and timm name ResNets and ViTs, timm ConvNeXts, or PyTorch's EfficientNet-Lite0"
+        names = "named as torchvision and timm name ResNets and ViTs, timm ConvNeXts and DPNs, or PyTorch's EfficientNet-Lite0"
         raise ValueError(f"init_from = {source}: {error}. Save the network's own state_dict, {names}") from None
+    for field, value in family.fields.items():
+        if (has := getattr(net, field, value)) != value:
+            raise ValueError(f"init_from = {source}: its network has net.{field} = {value}, and this run's has {has}: set it to {value}")
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
