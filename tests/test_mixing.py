@@ -315,7 +315,7 @@ def test_layers_change_training_and_not_prediction(method):
 
 def test_dsu_before_the_stems_norm_is_the_layer_and_then_batchnorm():
     network = net_of(dsu.Config(p=1.0))
-    norms = [network.norm(name=name) for name in ("stem_norm", "norm1", "shortcut_norm")]
+    norms = [network.kind.norm(name=name) for name in ("stem_norm", "norm1", "shortcut_norm")]
     assert [isinstance(norm.restyle, dsu.Perturb) for norm in norms] == [True, False, False]
     x = 3 * normal(6, 4, 5, 3) + 1
     variables = jax.jit(functools.partial(BatchNorm().init, train=False))(jax.random.key(0), x)
