@@ -47,7 +47,7 @@ def made(name):
     """(method, state before, state after one step, metrics), on the MLP; the method's step is compiled."""
     method = METHODS[name].make(INFO, NET, TWO_STEPS if name == "lnl" else PLAIN)
     method = method._replace(step=jax.jit(method.step))
-    before = jax.device_get(method.init(jax.random.key(0), batch()))
+    before = jax.device_get(jax.jit(method.init)(jax.random.key(0), batch()))
     return method, before, *jax.device_get(method.step(before, batch(), KEY))
 
 
