@@ -36,9 +36,15 @@ def small(method: str) -> config.Train:
         return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **of_method))
     if method in ON_ANY_NET:
         cfg = tiny.mlp_config(method, epochs=STEPS, net=tiny.mlp.Config((32,)), optim=tiny.Optim(rule="adam", lr=rates.get(method, 0.01)))
-        return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, hidden=4, blocks=2)) if method == "noise2net" else cfg
-    net = dataclasses.replace(tiny.RESNET_4, width=16) if method in IN_BLOCKS else dataclasses.replace(tiny.RESNET_2, width=64)
-    return tiny.train_config(method, epochs=STEPS, net=net, optim=tiny.Optim(rule="adam", lr=0.05))
+        # fewer layers and operations, which take longer than the network; test_noise2net and test_augmix have all
+        of_method = {"noise2net": {"hidden": 4, "blocks": 2}, "augmix": {"width": 2, "depth": 1}}.get(method, {})
+        return dataclasses.replace(cfg, method=dataclasses.replace(cfg.method, **of_method))
+    if method in IN_BLOCKS:
+        net, lr = dataclasses.replace(tiny.RESNET_4, width=16), 0.05
+    else:  # DSU draws noise for every channel
+        width, lr = (32, 0.1) if method == "dsu" else (64, 0.05)
+        net = dataclasses.replace(tiny.RESNET_2, width=width)
+    return tiny.train_config(method, epochs=STEPS, net=net, optim=tiny.Optim(rule="adam", lr=lr))
 
 
 @functools.cache
