@@ -18,7 +18,13 @@ OPTIONS = tuple(cae_signals.OPTIONS)
 RNG = np.random.default_rng(0)
 # Weights twice as large as those drawn: the bits then matter to the images
 WEIGHTS = {name: 2 * array for name, array in cae.draw(RNG, WIDTH).items()}
-run = jax.jit(cae.reconstruct)
+run, distort = jax.jit(cae.reconstruct), jax.jit(cae.distorted)
+uniform = jax.jit(positional.uniform, static_argnums=(1, 2))
+
+
+@functools.cache
+def prepared():
+    return jax.jit(cae.prepare)(WEIGHTS)
 
 
 def stacked(signals):
@@ -33,7 +39,7 @@ def batch():
     images = rng.random((len(sizes), *CANVAS_PX, 3), np.float32)
     signals = stacked([cae_signals.draw_signal(rng, width=WIDTH, option=option)[0] for _ in SIZES_PX for option in OPTIONS])
     seeds = np.arange(len(sizes), dtype=np.uint32)
-    return images, sizes, seeds, signals, np.asarray(run(cae.prepare(WEIGHTS), images, sizes, seeds, signals))
+    return images, sizes, seeds, signals, np.asarray(run(prepared(), images, sizes, seeds, signals))
 
 
 # PyTorch's definition, in float64 and for one image [C, H, W]
@@ -86,8 +92,9 @@ def image_of(code):
 
 
 def noise(seed, stream, shape):
-    """[C, H, W], for shape [H, W, C]."""
-    return np.asarray(positional.uniform(np.array([seed]), shape, stream))[0].transpose(2, 0, 1)
+    """[C, H, W], for shape [H, W, C]: a corner of what is drawn for the largest latent, as random numbers belong to positions."""
+    height, width, channels = shape
+    return np.asarray(uniform(np.array([seed]), (6, 6, CHANNELS), stream))[0, :height, :width, :channels].transpose(2, 0, 1)
 
 
 def distorted(latent, signal, option):
@@ -139,7 +146,7 @@ def test_no_image_depends_on_the_canvas_or_on_the_batch(place):
     height, width = SIZES_PX[place]
     chosen = np.flatnonzero((sizes == SIZES_PX[place]).all(1))[::-1]
     of_chosen = jax.tree.map(lambda field: field[chosen], signals)
-    alone = np.asarray(run(cae.prepare(WEIGHTS), images[chosen, :height, :width], sizes[chosen], seeds[chosen], of_chosen))
+    alone = np.asarray(run(prepared(), images[chosen, :height, :width], sizes[chosen], seeds[chosen], of_chosen))
     np.testing.assert_allclose(alone, out[chosen, : alone.shape[1], : alone.shape[2]], rtol=0, atol=2e-6)
 
 
@@ -163,10 +170,16 @@ def test_drawn_weights_fill_pytorchs_range():
 
 
 def test_bits():
-    latent, uniform = np.float32([0.2, 0.2, -0.9, -0.9]), np.float32([0.55, 0.61, 0.04, 0.06])
-    np.testing.assert_array_equal(cae.binarized(latent, uniform), [1, 0, 1, 0])
+    latent, drawn = np.float32([0.2, 0.2, -0.9, -0.9]), np.float32([0.55, 0.61, 0.04, 0.06])
     weights = np.float32([1, 2, 3, 4])
-    slope = jax.grad(lambda latent: (weights * cae.binarized(latent, uniform)).sum())(latent)
+
+    @jax.jit
+    def bits_and_slope(latent):
+        bits, pull_back = jax.vjp(lambda latent: cae.binarized(latent, drawn), latent)
+        return bits, pull_back(weights)[0]
+
+    bits, slope = bits_and_slope(latent)
+    np.testing.assert_array_equal(bits, [1, 0, 1, 0])
     np.testing.assert_array_equal(slope, weights / 2)
 
 
@@ -176,25 +189,25 @@ def test_training_reaches_every_weight():
     def loss(weights):
         return jnp.mean((cae.reconstruct(cae.prepare(weights), image, np.full((2, 2), 12), np.arange(2)) - image) ** 2)
 
-    slopes = jax.jit(jax.grad(loss))(weights)
+    slopes = jax.device_get(jax.jit(jax.grad(loss))(weights))
     assert {name: slope.shape for name, slope in slopes.items()} == cae.shapes(4)
     assert all(np.isfinite(slope).all() and np.any(slope) for slope in slopes.values())
 
 
 def test_half_precision_and_clipping():
     image = RNG.random((2, 14, 17, 3)).astype(jnp.bfloat16)
-    out = jax.jit(cae.apply)(cae.prepare(WEIGHTS), image, np.array([[14, 17], [12, 13]]), np.arange(2))
+    out = jax.jit(cae.apply)(prepared(), image, np.array([[14, 17], [12, 13]]), np.arange(2))
     assert out.dtype == jnp.bfloat16 and out.shape == (2, 12, 16, 3)
     out = np.asarray(out, np.float32)
     assert out.min() == 0 and 0.1 < out.max() <= 1 and not out[1, :, 12:].any()
 
 
 def test_random_numbers_belong_to_positions():
-    large = np.asarray(positional.uniform(np.arange(4), (60, 50, 8)))
-    np.testing.assert_array_equal(positional.uniform(np.array([2, 1]), (9, 50, 3)), large[[2, 1], :9, :, :3])
+    large = np.asarray(uniform(np.arange(4), (60, 50, 8)))
+    np.testing.assert_array_equal(uniform(np.array([2, 1]), (9, 50, 3)), large[[2, 1], :9, :, :3])
     counts = np.bincount((16 * large).astype(int).ravel(), minlength=16)
     assert len(counts) == 16 and ((counts - large.size / 16) ** 2).sum() / (large.size / 16) < 38  # chi-squared, p = 0.001
-    other_stream = np.asarray(positional.uniform(np.arange(4), large.shape[1:], 1))
+    other_stream = np.asarray(uniform(np.arange(4), large.shape[1:], 1))
     neighbours = [(large[1:], large[:-1]), (large, other_stream)]
     neighbours += [(np.delete(large, 0, axis), np.delete(large, -1, axis)) for axis in (1, 2, 3)]
     for one, other in neighbours:
@@ -204,7 +217,7 @@ def test_random_numbers_belong_to_positions():
 @pytest.mark.parametrize(("option", "rate", "value"), [(1, 0.2, 0), (2, 0.1, -1)])
 def test_masks_change_whole_pixels_at_their_rate(option, rate, value):
     signals = stacked([cae_signals.draw_signal(RNG, width=WIDTH, option=OPTIONS[option])[0] for _ in range(2)])
-    out = np.asarray(cae.distorted(jnp.ones((2, 80, 80, CHANNELS)), np.full((2, 2), 80), signals))
+    out = np.asarray(distort(np.ones((2, 80, 80, CHANNELS), np.float32), np.full((2, 2), 80), signals))
     assert set(np.unique(out)) == {value, 1} and (out == out[..., :1]).all()
     shares = (out[..., 0] == value).mean((1, 2))
     assert (np.abs(shares - rate) < 4 * (rate * (1 - rate) / 80**2) ** 0.5).all() and (out[0] != out[1]).any()

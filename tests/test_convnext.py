@@ -340,11 +340,14 @@ def take_a_step(method, net):
 
 @pytest.mark.parametrize("method", ["sagnet", "mixstyle"])
 def test_methods_learn_on_it(pointwise, method):
-    """Every layer moves, in an array of two seeds that differ."""
+    """Every layer moves, in an array of two seeds that differ in their batches: both start from the same made-up parameters."""
     cfg = tiny.train_config(method, net=pointwise, data=SMALL, epochs=1)
-    made = tiny.program(cfg)
-    run = train.start(cfg, made)
-    before = jax.device_get(run.state.params)
+    made, rng = tiny.program(cfg), np.random.default_rng(0)
+    before = jax.tree.map(lambda x: np.tile(rng.normal(x.ndim == 2, 0.2, (1, *x.shape[1:])), (2,) + (1,) * (x.ndim - 1)), made.state.params)
+    before = jax.tree.map(np.float32, before)
+    run = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), made.abstract)
+    state = run.state.replace(params=before, hparams={name: np.float32([0.05, 0.05]) for name in run.state.hparams})
+    run = made.seeds.place(Run(state, np.ones(2, bool), run.sums), "seed")
     for feed, _ in zip(train.feeds_from(cfg, made, 0), range(2), strict=False):
         run = made.advance(run, made.arrays, feed, made.seeds.array)
     moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b).reshape(2, -1).max(1), run.state.params, before)

@@ -47,7 +47,7 @@ def made(name):
     """(method, state before, state after one step, metrics), on the MLP; the method's step is compiled."""
     method = METHODS[name].make(INFO, NET, TWO_STEPS if name == "lnl" else PLAIN)
     method = method._replace(step=jax.jit(method.step))
-    before = jax.device_get(method.init(jax.random.key(0), batch()))
+    before = jax.device_get(jax.jit(method.init)(jax.random.key(0), batch()))
     return method, before, *jax.device_get(method.step(before, batch(), KEY))
 
 
@@ -139,7 +139,7 @@ def test_a_row_of_zeros_has_no_direction_and_passes_no_gradient():
     ],
 )
 def test_every_network_and_type(name, net):
-    """In bfloat16; in float32 test_methods trains each method on an MLP, and test_config traces it on a ResNet."""
+    """In bfloat16; in float32 this file steps each method on an MLP, test_methods trains it, and test_config traces it on a ResNet."""
     method, data = METHODS[name].make(INFO, dataclasses.replace(NETS[net], dtype="bfloat16"), PLAIN), batch()
     state = jax.eval_shape(method.init, KEY, data)
     after, metrics = jax.eval_shape(method.step, state, data, KEY)

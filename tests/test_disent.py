@@ -1,6 +1,7 @@
 """DisEnt: one step against its losses written down one by one, whose gradient goes where, and when it begins to swap."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,16 +19,18 @@ INFO, KEY = Info(classes=3, train_size=12, steps_per_epoch=4, epochs=5), jax.ran
 CONFIG = disent.Config(lambda_dis=2.0, lambda_swap=0.5, lambda_swap_biased=3.0)
 RNG = np.random.default_rng(0)
 BATCH = {
-    "image": jnp.asarray(RNG.normal(size=(8, 2, 2, 3)), jnp.float32),
+    "image": RNG.normal(size=(8, 2, 2, 3)).astype(np.float32),
     "label": jnp.asarray([0, 1, 2, 0, 1, 2, 0, 1]),
-    "index": jnp.arange(8) + 2,
+    "index": jnp.asarray(np.arange(8) + 2),
 }
 
 
-def made(config=CONFIG, step=0):
-    method = config.make(INFO, NET, PLAIN)
-    state = method.init(KEY, BATCH)
-    return method, state.replace(step=jnp.asarray(step))
+@functools.cache
+def made():
+    """(the method, its state before the first step); the method is compiled."""
+    method = CONFIG.make(INFO, NET, PLAIN)
+    method = method._replace(step=jax.jit(method.step), predict=jax.jit(method.predict))
+    return method, jax.device_get(jax.jit(method.init)(KEY, BATCH))
 
 
 def dense(layer, x):
@@ -67,10 +70,9 @@ def by_the_book(params, weight, order, swaps):
     return {**of("intrinsic"), **of("bias")}
 
 
-@pytest.mark.parametrize("step", [0, 3, 4, 19])  # of 20; swapping begins at 4
-def test_a_step_descends_the_losses_of_the_paper(step):
-    method, state = made(step=step)
-    after, _ = jax.jit(method.step)(state, BATCH, KEY)
+@jax.jit
+def expected_of(state, swaps):
+    """(gradients, memory) of a step."""
     z = [encoded(state.params[name], BATCH["image"]) for name in ("intrinsic", "bias")]
     each = {
         table: losses.cross_entropy(dense(state.params[f"{name}_head"], jnp.concatenate(z, -1)), BATCH["label"])
@@ -78,7 +80,14 @@ def test_a_step_descends_the_losses_of_the_paper(step):
     }
     weight, memory = relative_difficulty.weigh(state.memory, each, BATCH["index"], BATCH["label"], 3, 0.7)
     order = pairs.partners(jax.random.split(KEY)[0], 8)
-    grads = by_the_book(state.params, weight, order, float(step >= 4))
+    return by_the_book(state.params, weight, order, swaps), memory
+
+
+@pytest.mark.parametrize("step", [0, 3, 4, 19])  # of 20; swapping begins at 4
+def test_a_step_descends_the_losses_of_the_paper(step):
+    method, state = made()
+    after, _ = jax.device_get(method.step(state.replace(step=np.int32(step)), BATCH, KEY))
+    grads, memory = expected_of(state, np.float32(step >= 4))
     moved = jax.tree.map(lambda a, b: a - b, state.params, after.params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), moved, grads)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), after.memory, memory)
@@ -88,8 +97,13 @@ def test_a_step_descends_the_losses_of_the_paper(step):
 def test_prediction_needs_both_encoders_and_the_intrinsic_head():
     method, state = made()
     expected = method.predict(state.params, state.stats, BATCH["image"])
-    z = [encoded(state.params[name], BATCH["image"]) for name in ("intrinsic", "bias")]
-    np.testing.assert_allclose(expected, dense(state.params["intrinsic_head"], jnp.concatenate(z, -1)), rtol=1e-5, atol=1e-6)
+
+    @jax.jit
+    def by_hand(params):
+        z = [encoded(params[name], BATCH["image"]) for name in ("intrinsic", "bias")]
+        return dense(params["intrinsic_head"], jnp.concatenate(z, -1))
+
+    np.testing.assert_allclose(expected, by_hand(state.params), rtol=1e-5, atol=1e-6)
 
 
 def test_weights_of_losses_can_be_swept():

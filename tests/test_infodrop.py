@@ -167,8 +167,14 @@ def droppers(module):
     return drop
 
 
-@pytest.mark.parametrize("mode", KEEPERS)
-@pytest.mark.parametrize(("stem", "side", "dtype"), [("imagenet", 8, "float32"), ("half", 16, "bfloat16"), ("small", 32, "float32")])
+@pytest.mark.parametrize(  # each mode in both types; the stem makes the probabilities, from which a mode draws
+    ("mode", "stem", "side", "dtype"),
+    [
+        ("multinomial", "imagenet", 8, "float32"),
+        *((mode, "half", 16, "bfloat16") for mode in KEEPERS),
+        ("poisson", "small", 32, "float32"),
+    ],
+)
 def test_the_layer_drops_what_is_alike_and_rescales_nothing(mode, stem, side, dtype):
     x, image = (each.astype(jnp.dtype(dtype)) for each in (random(4, side, side, 16, low=1, high=2), half_flat()))
     drop = droppers(layer(stem, mode=mode))

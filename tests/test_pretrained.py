@@ -14,12 +14,12 @@ from jaxbed.models import convert, mlp, resnet
 from jaxbed.optim import Optim
 from jaxbed.training import members, plan, pretrained, train
 from jaxbed.training.log import Log
-from jaxbed.training.program import Program, snapshot
+from jaxbed.training.program import Program, Run, snapshot
 
 SMALL = shapes.Config(train_images=32, val_images=16, test_images=16)
 
 
-_programs: dict[str, Program] = {}
+_programs: dict[tuple[str, bool], Program] = {}
 
 
 def small(method="erm", **changes):
@@ -29,12 +29,18 @@ def small(method="erm", **changes):
     return cfg
 
 
-def program(cfg) -> Program:
+def program(cfg, trains=True) -> Program:
     """Compiled once for a configuration, wherever it starts from."""
-    key = repr(dataclasses.replace(cfg, init_from=""))
+    key = repr(dataclasses.replace(cfg, init_from="")), trains
     if key not in _programs:
-        _programs[key] = tiny.program(cfg)
+        _programs[key] = tiny.program(cfg, trains=trains)
     return _programs[key]
+
+
+def from_file(cfg, path):
+    """The state that a file starts; of what the file lacks only the shapes, whose initialization would take a second to compile."""
+    ready = program(cfg, trains=False)
+    return pretrained.load(str(path), ready, Run(ready.state, alive=None, sums={}), print).state
 
 
 def started(cfg, messages=None):
@@ -110,11 +116,11 @@ def weights(tmp_path_factory):
 @pytest.mark.parametrize(("method", "nets"), [("erm", ["net"]), ("lff", ["biased", "debiased"]), ("sagnet", ["trunk", "content", "style"])])
 def test_all_networks_of_a_method_start_from_a_file(weights, method, nets):
     path, params, stats = weights
-    run = started(small(method, init_from=str(path)))
-    assert sorted(run.state.params) == sorted(nets)
+    state = from_file(small(method), path)
+    assert sorted(state.params) == sorted(nets)
     for kind, given in (("params", params), ("stats", stats)):
         for net in nets:
-            for layer, arrays in getattr(run.state, kind)[net].items():
+            for layer, arrays in getattr(state, kind)[net].items():
                 equal(arrays, jax.tree.map(lambda x: np.stack([x, x]), given[layer]))
 
 
@@ -174,22 +180,18 @@ def test_a_head_may_be_in_a_second_file(weights, tmp_path):
 
 def test_files_that_do_not_fit_are_an_error(weights, tmp_path):
     file, fitting = weights[0], small()
-
-    def load(path, cfg=fitting):
-        pretrained.load(str(path), program(cfg), program(cfg).abstract, print)
-
-    load(file)
+    from_file(fitting, file)
     for net, message in (
         (tiny.RESNET_6, r"no network here has|the file lacks it"),
         (dataclasses.replace(tiny.RESNET_4, width=8), r"is \[.*\] here and the file has \[.*\]: another net"),
         (mlp.Config((8,)), "no network here has parameters"),
     ):
         with pytest.raises(ValueError, match=message):
-            load(file, small(net=net))
+            from_file(small(net=net), file)
     state = {f"ema.{name}": array for name, array in load_file(file).items()}
     save_file({**load_file(file), **state}, tmp_path / "both.safetensors")
     with pytest.raises(ValueError, match=r"both.safetensors: weights: 'ema\..* is no layer .* Save the network's own state_dict"):
-        load(tmp_path / "both.safetensors")
+        from_file(fitting, tmp_path / "both.safetensors")
     for ending in ("pth", "pth.tar", "ckpt", "PTH"):
         with pytest.raises(FileNotFoundError, match="there is no such file"):
-            load(tmp_path / f"nothing.{ending}")
+            from_file(fitting, tmp_path / f"nothing.{ending}")
