@@ -338,6 +338,19 @@ def take_a_step(method, net):
     assert jax.eval_shape(made.predict, state.params, state.stats, batch["image"]).shape == (BATCH, 7)
 
 
+def test_it_starts_with_the_published_distributions(monkeypatch):
+    """Kernels are normal with a deviation of 0.02, biases 0, layer scales 1e-6."""
+    monkeypatch.setitem(convnext.SIZES, "atto", ((1, 0, 0, 0), 16))
+    image = np.zeros((1, 32, 32, 3), np.float32)
+    params, _ = jax.jit(functools.partial(init_net, convnext.Config("atto").make(7)))(jax.random.key(0), image)
+    paths = jax.tree_util.tree_leaves_with_path(params)
+    leaves = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in paths}
+    kernels = np.concatenate([leaf.ravel() for name, leaf in leaves.items() if name.endswith("kernel")])
+    assert kernels.std() == pytest.approx(0.02, rel=0.03) and abs(kernels.mean()) < 1e-3
+    assert all(not leaf.any() for name, leaf in leaves.items() if name.endswith("bias"))
+    assert [float(leaf[0]) for name, leaf in leaves.items() if name.endswith("gamma")] == [pytest.approx(1e-6)]
+
+
 @pytest.mark.parametrize("method", ["sagnet", "mixstyle"])
 def test_methods_learn_on_it(pointwise, method):
     """Every layer moves, in an array of two seeds that differ in their batches: both start from the same made-up parameters."""
