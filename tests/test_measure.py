@@ -155,6 +155,17 @@ def test_corruptions_are_answered_at_all_severities(trained, tmp_path, monkeypat
     assert not any("mce" in metric for metric, _ in value.index)  # these are not ImageNet's classes
 
 
+def test_programs_that_are_compiled_together_are_those_that_conditions_run():
+    applied = conditions.of(("spectral",), (8, 8, 3))
+    image, words = np.zeros((2, 8, 8, 3), np.uint8), conditions.words(["a", "b"])
+    conditions._changed.clear_cache()
+    conditions.compile_together(applied, image, words)
+    compiled = conditions._changed._cache_size()
+    for condition in applied:
+        conditions.changed(condition, image, words)
+    assert conditions._changed._cache_size() == compiled == 3 < len(applied)  # unchanged, low-pass, high-pass
+
+
 def test_what_is_stored_of_a_corruption_is_bytes():
     image = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     condition = next(each for each in conditions.of(("imagenet_c",), (32, 32, 3)) if each.name == "impulse_noise_3")

@@ -39,7 +39,7 @@ class Settings:
     strength: NotNegative = 0.75  # the largest eps
     hidden: Count = 16  # channels of a slice
     blocks: Count = 4
-    # of 3 x 3 convolutions. taps: nine batched matrix products, which suit GPUs; grouped: one convolution with a group for each image
+    # of 3 x 3 convolutions. taps: nine batched matrix products; grouped: one convolution with a group for each image. Untimed on GPUs
     form: Form = "taps"
 
 

@@ -20,11 +20,11 @@ from jaxbed.models.features import pooled
 from jaxbed.models.linear import Linear
 from jaxbed.models.parameter import parameter
 from jaxbed.models.pool import max_pool_zeros
+from jaxbed.models.staged import PARTS, Staged
 from jaxbed.values import Count, Dtype
 
 PyTree = Any
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-PARTS = 6
 GROUPS, EPSILON = 32, 1e-5  # of GroupNorm
 LEAST_VARIANCE = 1e-10  # added to the variances of kernels
 
@@ -41,35 +41,22 @@ class Config:
         """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
         if self.width % GROUPS:
             raise ValueError(f"net.width = {self.width}: must be a multiple of {GROUPS}, the groups of GroupNorm")
-        return BiT(BLOCKS[self.depth], self.width, self.dtype, classes, after, first, last)
+        return BiT(classes, self.dtype, after, first, last, BLOCKS[self.depth], self.width)
 
 
-class BiT(nn.Module):
+class BiT(Staged):
     blocks: tuple[int, ...]
     width: int
-    dtype: str
-    classes: int
-    after: After
-    first: int
-    last: int
 
-    @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> maps, or [B, classes] with the head
-        x = x.astype(self.dtype)
-        for part in range(self.first, min(self.last, PARTS - 1)):
-            entered = x
-            if part == 0:
-                x = max_pool_zeros(StandardisedConv(self.width, 7, 2, name="stem_conv")(x))
-            else:
-                for i in range(self.blocks[part - 1]):
-                    stride = 2 if part > 1 and i == 0 else 1
-                    x = Block(self.width * 2 ** (part - 1), stride, name=f"stage{part}_block{i}")(x)
-            if part == PARTS - 2:
-                x = nn.relu(GroupNorm(name=f"stage{part}_norm")(x))
-            layer = self.after(part)
-            x = x if layer is None else layer(x, entered, train)
-        if self.last < PARTS:
-            return x
+    def part(self, number: int, x: jax.Array, train: bool) -> jax.Array:
+        if number == 0:
+            return max_pool_zeros(StandardisedConv(self.width, 7, 2, name="stem_conv")(x))
+        for i in range(self.blocks[number - 1]):
+            stride = 2 if number > 1 and i == 0 else 1
+            x = Block(self.width * 2 ** (number - 1), stride, name=f"stage{number}_block{i}")(x)
+        return nn.relu(GroupNorm(name=f"stage{number}_norm")(x)) if number == PARTS - 2 else x
+
+    def head(self, x: jax.Array, train: bool) -> jax.Array:
         return Linear(self.classes, name="head")(pooled(x))
 
 

@@ -18,6 +18,7 @@ from jaxbed.models.capabilities import AFTER, CUT, MAPS, After
 from jaxbed.models.conv import depthwise_conv
 from jaxbed.models.features import pooled
 from jaxbed.models.parameter import Dense, LayerNorm, parameter
+from jaxbed.models.staged import PARTS, Staged
 from jaxbed.values import Dtype, ShareBelowOne
 
 PyTree = Any
@@ -30,7 +31,6 @@ SIZES = {  # blocks of each stage, channels of the first, which double from stag
     "small": ((3, 3, 27, 3), 96),
     "base": ((3, 3, 27, 3), 128),
 }
-PARTS = 6
 KERNEL = 7  # of the depthwise convolutions
 EPSILON = 1e-6  # of LayerNorm, added to variances
 LAYER_SCALE = 1e-6  # at the start
@@ -48,33 +48,21 @@ class Config:
 
     def make(self, classes: int, after: After = lambda part: None, first: int = 0, last: int = PARTS) -> nn.Module:
         """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
-        return ConvNeXt(*SIZES[self.size], self.patch_px, self.stochastic_depth, self.dtype, classes, after, first, last)
+        return ConvNeXt(classes, self.dtype, after, first, last, *SIZES[self.size], self.patch_px, self.stochastic_depth)
 
 
-class ConvNeXt(nn.Module):
+class ConvNeXt(Staged):
     blocks: tuple[int, ...]
     width: int
     patch_px: int
     stochastic_depth: float
-    dtype: str
-    classes: int
-    after: After
-    first: int
-    last: int
 
-    @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> maps, or [B, classes] with the head
-        x = x.astype(self.dtype)
-        for part in range(self.first, min(self.last, PARTS - 1)):
-            entered = x
-            if part == 0:
-                x = layer_norm("stem_norm", x.dtype)(Patches(self.width, self.patch_px, name="stem_conv")(x))
-            else:
-                x = self.stage(part, x, train)
-            layer = self.after(part)
-            x = x if layer is None else layer(x, entered, train)
-        if self.last < PARTS:
-            return x
+    def part(self, number: int, x: jax.Array, train: bool) -> jax.Array:
+        if number > 0:
+            return self.stage(number, x, train)
+        return layer_norm("stem_norm", x.dtype)(Patches(self.width, self.patch_px, name="stem_conv")(x))
+
+    def head(self, x: jax.Array, train: bool) -> jax.Array:
         x = layer_norm("head_norm", jnp.float32)(pooled(x))
         return dense(self.classes, "head", jnp.float32)(x)
 

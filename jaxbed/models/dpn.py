@@ -19,10 +19,10 @@ from jaxbed.models.features import pooled
 from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.models.pool import max_pool
+from jaxbed.models.staged import PARTS, Staged
 from jaxbed.values import Dtype
 
 PyTree = Any
-PARTS = 6
 EPSILON = 1e-3  # of BatchNorm
 
 
@@ -52,32 +52,20 @@ class Config:
 
     def make(self, classes: int, after: After = lambda part: None, first: int = 0, last: int = PARTS) -> nn.Module:
         """The parts [first, last) of the network; with the head among them its output is logits [B, classes]."""
-        return DualPathNetwork(SIZES[self.size], self.last_activation, self.dtype, classes, after, first, last)
+        return DualPathNetwork(classes, self.dtype, after, first, last, SIZES[self.size], self.last_activation)
 
 
-class DualPathNetwork(nn.Module):
+class DualPathNetwork(Staged):
     size: Size
     last_activation: str
-    dtype: str
-    classes: int
-    after: After
-    first: int
-    last: int
 
-    @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> maps, or [B, classes] with the head
-        x = x.astype(self.dtype)
-        for part in range(self.first, min(self.last, PARTS - 1)):
-            entered = x
-            if part == 0:
-                x = Conv(self.size.stem, self.size.kernel, 2, name="stem_conv")(x)
-                x = max_pool(nn.relu(BatchNorm(epsilon=EPSILON, name="stem_norm")(x, train)))
-            else:
-                x = self.stage(part, x, train)
-            layer = self.after(part)
-            x = x if layer is None else layer(x, entered, train)
-        if self.last < PARTS:
-            return x
+    def part(self, number: int, x: jax.Array, train: bool) -> jax.Array:
+        if number > 0:
+            return self.stage(number, x, train)
+        x = Conv(self.size.stem, self.size.kernel, 2, name="stem_conv")(x)
+        return max_pool(nn.relu(BatchNorm(epsilon=EPSILON, name="stem_norm")(x, train)))
+
+    def head(self, x: jax.Array, train: bool) -> jax.Array:
         return Linear(self.classes, name="head")(pooled(x))
 
     def stage(self, stage: int, x: jax.Array, train: bool) -> jax.Array:

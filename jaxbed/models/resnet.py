@@ -24,13 +24,13 @@ from jaxbed.models.linear import Linear
 from jaxbed.models.norm import BatchNorm
 from jaxbed.models.pool import max_pool, max_pool_inside
 from jaxbed.models.resnet_blocks import GROUP_WIDTH, Basic, Bottleneck, Kind
+from jaxbed.models.staged import PARTS, Staged
 from jaxbed.values import Count, Dtype, ShareBelowOne
 
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 BOTTLENECK = (50, 101, 152)
 STEMS = {"imagenet": (7, 2), "deep": (3, 2), "small": (3, 1), "half": (3, 2)}  # kernel, stride of the first convolution
 POOLED = ("imagenet", "deep")
-PARTS = 6
 
 
 @dataclasses.dataclass
@@ -84,7 +84,7 @@ class Config:
         )
         self._check(kind)
         inside = self.layout == "caffe"
-        return ResNet(self.depth, self.width, self.stem, inside, self.dropout, self.dtype, classes, kind, after, first, last)
+        return ResNet(classes, self.dtype, after, first, last, self.depth, self.width, self.stem, inside, self.dropout, kind)
 
     def _check(self, kind: Kind) -> None:
         """Raises ValueError for blocks that cannot be made."""
@@ -99,41 +99,27 @@ class Config:
             raise ValueError(f"net.group_width = {self.group_width}: at net.width = {self.width} it must be at least {least}")
 
 
-class ResNet(nn.Module):
+class ResNet(Staged):
     depth: int
     width: int
     stem: str
     inside: bool  # the windows of its max-pool
     dropout: float
-    dtype: str
-    classes: int
     kind: Kind
-    after: After
-    first: int
-    last: int
 
-    @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:  # [B, H, W, C] -> maps, or [B, classes] with the head
-        def leave(part: int, x: jax.Array, entered: jax.Array) -> jax.Array:
-            module = self.after(part)
-            return x if module is None else module(x, entered, train)
+    def part(self, number: int, x: jax.Array, train: bool) -> jax.Array:
+        if number == 0:
+            return self.enter(x, train)
+        features = self.width * 2 ** (number - 1)
+        for i in range(BLOCKS[self.depth][number - 1]):
+            stride, name = 2 if number > 1 and i == 0 else 1, f"stage{number}_block{i}"
+            if self.depth in BOTTLENECK:
+                x = Bottleneck(features, stride, self.kind, i == 0, name=name)(x, train)
+            else:
+                x = Basic(features, stride, self.kind, name=name)(x, train)
+        return x
 
-        x = entered = x.astype(self.dtype)
-        if self.first == 0:
-            x = leave(0, self.enter(x, train), entered)
-        bottleneck = self.depth in BOTTLENECK
-        for stage in range(max(self.first, 1), min(self.last, PARTS - 1)):
-            entered = x
-            features = self.width * 2 ** (stage - 1)
-            for i in range(BLOCKS[self.depth][stage - 1]):
-                stride, name = 2 if stage > 1 and i == 0 else 1, f"stage{stage}_block{i}"
-                if bottleneck:
-                    x = Bottleneck(features, stride, self.kind, i == 0, name=name)(x, train)
-                else:
-                    x = Basic(features, stride, self.kind, name=name)(x, train)
-            x = leave(stage, x, entered)
-        if self.last < PARTS:
-            return x
+    def head(self, x: jax.Array, train: bool) -> jax.Array:
         x = pooled(x)
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
