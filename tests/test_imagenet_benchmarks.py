@@ -203,7 +203,7 @@ def test_blurry_images_answer_among_all_classes_and_among_theirs(shifted, tmp_pa
         opened(blurry=tmp_path)
 
 
-def test_scores_of_shifted_sets_from_evaluation_to_tables(shifted, tmp_path):
+def test_scores_of_shifted_sets_from_evaluation_to_tables(shifted, tmp_path, capsys):
     """A network that answers the class of its image where the image is clean, with confidence, and 1 without where it is an anomaly."""
     source = opened(val=shifted / "val", imagenet_r=shifted / "r", imagenet_o=shifted / "o", two_hundred_of_val=True)
     asked = {name: evaluate.identity(each) for name, each in source.sets.items()}
@@ -224,7 +224,10 @@ def test_scores_of_shifted_sets_from_evaluation_to_tables(shifted, tmp_path):
     of_o = frame["imagenet_o"].to_dict()
     assert [of_o[f"{name}_softmax"] for name in ("aupr", "auroc", "fpr95")] == [1, 1, 0]
     assert [of_o[f"{name}_energy"] for name in ("auroc", "fpr95")] == [0, 1] and len(of_o) == 6
-    assert stats.main([str(tmp_path), "--select", "last", "--metric", "rms_calibration_error"]) == 0
+    for metric, shown in (("accuracy_art", "76.0"), ("rms_calibration_error_as_released", "27.6")):  # in percent: √.5 · (.9 - .51)
+        assert stats.main([str(tmp_path), "--select", "last", "--metric", metric]) == 0
+        line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("net "))
+        assert shown in line
     with np.load(tmp_path / "responses" / "imagenet_r" / "1.npz") as stored:
         changed = {name: stored[name] for name in stored} | {"confidence": np.zeros((1, 200), np.float32)}
     np.savez(tmp_path / "responses" / "imagenet_r" / "1.npz", **changed)

@@ -36,6 +36,10 @@ FRACTIONS = (
     "pr_auc_weighted",
     "ap_weighted",
     "ap_macro",
+    "gap",
+    "rms_calibration_error",
+    "mad_calibration_error",
+    "aurra",
     "error",
 )
 SMALLEST_P = 1e-12  # below, 1 - cdf has no correct digits
@@ -72,8 +76,12 @@ def matrix(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def scale(scores: pd.DataFrame) -> float:
-    """100 for fractions, which are printed in percent: a metric of FRACTIONS (in `scores.attrs`) with all means in [0, 1]; else 1."""
-    known = scores.attrs.get("metric", "accuracy") in FRACTIONS
+    """100 for fractions, which are printed in percent: a metric of FRACTIONS (in `scores.attrs`) with all means in [0, 1]; else 1.
+
+    accuracy_GROUP and calibration errors as_released are such metrics too.
+    """
+    metric = scores.attrs.get("metric", "accuracy")
+    known = metric.removesuffix("_as_released") in FRACTIONS or metric.startswith("accuracy_")
     return 100.0 if known and scores["mean"].between(0, 1).all() else 1.0
 
 
