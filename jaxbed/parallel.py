@@ -177,6 +177,30 @@ class ForAllSeeds:
             return traced.lower(lowering_platforms=platforms)
 
 
+def on_own_images(function: Callable, axes: tuple[int | None, ...]) -> Callable:
+    """`function`, within a program of `Seeds.over`, with each device of a row at work on its own part of the images.
+
+    What it makes of an image must not depend on others. `axes` of an argument: the axis of its arrays that counts images, or None. That of
+    the result is 0. Images need not be as many as a multiple of the devices. For what the compiler cannot divide by itself.
+    """
+
+    def divided(*args: PyTree) -> PyTree:
+        devices = jax.sharding.get_abstract_mesh().shape.get("data", 1)
+        if devices == 1:
+            return function(*args)
+        size = next(jax.tree.leaves(argument)[0].shape[axis] for argument, axis in zip(args, axes, strict=True) if axis is not None)
+        rows = np.arange(math.ceil(size / devices) * devices) % size  # some images again, where they are not a multiple
+        filled = [
+            argument if axis is None or len(rows) == size else jax.tree.map(lambda x, axis=axis: jnp.take(x, rows, axis), argument)
+            for argument, axis in zip(args, axes, strict=True)
+        ]
+        specs = tuple(P() if axis is None else P(*[None] * axis, "data") for axis in axes)
+        mapped = jax.shard_map(function, in_specs=specs, out_specs=P("data"), axis_names={"data"}, check_vma=False)
+        return jax.tree.map(lambda x: x[:size], mapped(*filled))
+
+    return divided
+
+
 def _lay(rows: int, columns: int) -> jax.sharding.Mesh:
     """The mesh. Of several processes, the devices of a row are those of one process as far as they go: nothing crosses rows.
 

@@ -126,7 +126,7 @@ def changed(images: np.ndarray, labels: Sequence[str], seed: int, settings: nois
         eps, reaches = noise2net.draw_eps(of_eps, settings.strength), noise2net.draw_reaches(of_reaches, settings)
         weights = noise2net.draw_weights(of_weights, len(images), images.shape[-1], reaches, settings)
         normalised = augment.normalise(images, usual.mean, usual.std)
-        noised = noise2net.changed(normalised, weights, reaches, eps, settings.form)
+        noised = noise2net.changed(normalised, weights, reaches, eps)
         return [each * std + mean for each in (noisy(of_augment, images), erased(of_augment, images), noised)], eps
 
     shown, eps = jax.device_get(applied(images, jax.random.key(seed)))

@@ -1,8 +1,10 @@
 """AugMix: operations against Pillow and by hand, mixtures, draws, the divergence, and what the network sees."""
 
 import dataclasses
+import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
@@ -10,7 +12,7 @@ import tiny
 from PIL import Image, ImageEnhance, ImageOps
 
 from configs import augmix as preset
-from jaxbed import config
+from jaxbed import config, parallel
 from jaxbed.data import augmix
 from jaxbed.method import Info
 from jaxbed.methods import augmix as method
@@ -61,8 +63,9 @@ def with_pillow(image, name, level, sign, fill):
 
 def distort(image, settings, operation, level, sign):
     """Many operations on one image, [n, H, W, C]."""
-    each = jax.vmap(lambda image, *step: augmix.distorted(image, *step, settings), (None, 0, 0, 0))
-    return np.asarray(jax.jit(each)(image, np.asarray(operation), np.float32(level), np.float32(sign)))
+    images = np.tile(image, (len(operation), 1, 1, 1))
+    each = jax.jit(lambda *step: augmix.distorted(*step, settings))
+    return np.asarray(each(images, np.asarray(operation), np.float32(level), np.float32(sign)))
 
 
 # Operations
@@ -110,7 +113,10 @@ def test_rows_by_hand(name, level, values, expected):
     assert found.ravel().tolist() == expected
 
 
-augmix_step = jax.jit(lambda image, *step: augmix.distorted(image, *step, dataclasses.replace(ALL, operations=9)))
+@jax.jit
+def augmix_step(image, operation, level, sign):
+    step = (jnp.asarray(value)[None] for value in (image, operation, level, sign))
+    return augmix.distorted(*step, dataclasses.replace(ALL, operations=9))[0]
 
 
 def test_a_shear_by_hand_moves_half_pixels():
@@ -165,6 +171,29 @@ def test_mixtures_stay_in_range_and_do_not_depend_on_the_rest_of_the_batch():
     assert (found[1:] != among[1:]).any((1, 2, 3)).all()
     fewer = jax.jit(lambda key: augmix.draw_batch(key, 3, NINE))(jax.random.key(1))
     jax.tree.map(lambda all_images, few: np.testing.assert_allclose(few, all_images[:3], rtol=1e-5), drawn, augmix.Drawn(*fewer))
+
+
+@pytest.mark.parametrize("count", [1, 7, 400])
+def test_all_images_that_are_to_be_equalised_are_counted(count):
+    """However many they are, and wherever they lie; and each of two seeds as it would be alone."""
+    images = np.stack([photo(5, 7, 3, seed) for seed in range(count)])
+    wanted = np.stack([np.ones(count, bool), np.arange(count) % 5 == count % 5])
+    found = np.asarray(jax.jit(jax.vmap(lambda wanted: augmix.histograms(augmix.packed(images), 3, wanted)))(wanted))
+    for of_seed, where in zip(found, wanted, strict=True):
+        expected = [[np.bincount(image[..., channel].ravel(), minlength=256) for channel in range(3)] for image in images[where]]
+        np.testing.assert_array_equal(of_seed[where], np.reshape(expected, (-1, 3, 256)))
+
+
+def test_devices_that_share_a_batch_exchange_no_images():
+    placed = parallel.Seeds(1, 0, parallel.Mesh(seed=1, data=8)).sharding("data")
+    image, drawn = (
+        jax.ShapeDtypeStruct((32, 4, 4, 3), np.float32),
+        jax.eval_shape(lambda key: augmix.draw_batch(key, 32, NINE), jax.random.key(0)),
+    )
+    given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=placed), (image, drawn))
+    text = jax.jit(lambda *given: augmix.mixed(*given, NINE), out_shardings=placed).lower(*given).compile().as_text()
+    exchanged = re.findall(r"= (\S+) (?:all-|collective-|reduce-scatter)\S*\(", text)
+    assert set(exchanged) == {"pred[]"}  # whether any device has images left to count
 
 
 # Draws

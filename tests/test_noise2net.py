@@ -12,7 +12,7 @@ import tiny
 from test_augmix import assert_distributed, assert_frequent
 from test_config import of_file
 
-from jaxbed import config, stages
+from jaxbed import config, parallel, stages
 from jaxbed.data import noise2net
 from jaxbed.data.noise2net import Settings
 from jaxbed.method import Info
@@ -25,10 +25,10 @@ REACHES = np.int32([[0, 1, 2], [3, 0, 1], [2, 3, 0], [1, 2, 3]])  # each kind at
 IMAGES = np.random.default_rng(0).normal(0.3, 1, (5, 6, 9, 3)).astype(np.float32)  # a dilation of 3 reaches beyond half of the height
 
 
-@functools.partial(jax.jit, static_argnames="form")
-def change(image, key, reaches, eps, form="taps"):
+@functools.partial(jax.jit, static_argnames="dtype")
+def change(image, key, reaches, eps, dtype="float32"):
     weights = noise2net.draw_weights(key, len(image), 3, reaches, SMALL)
-    return noise2net.changed(image, weights, reaches, eps, form), weights
+    return noise2net.changed(image, weights, reaches, eps, dtype), weights
 
 
 changes = functools.cache(lambda: jax.device_get(change(IMAGES, jax.random.key(1), REACHES, 0.5)))
@@ -64,18 +64,16 @@ def transcribed(image, first, middle, last, reaches, eps):
     return x
 
 
-@pytest.mark.parametrize("form", ["taps", "grouped"])
-def test_networks_are_those_of_a_transcription_in_numpy(form):
-    found, weights = jax.device_get(change(IMAGES, jax.random.key(1), REACHES, 0.5, form))
+def test_networks_are_those_of_a_transcription_in_numpy():
+    found, weights = changes()
     for number in range(2):
         of_image = (np.float64(part[:, number]) for part in weights)
         np.testing.assert_allclose(found[number], transcribed(IMAGES[number], *of_image, REACHES, 0.5), atol=1e-3)
-    np.testing.assert_allclose(found, changes()[0], atol=1e-3)  # of all images in both forms
 
 
 @functools.partial(jax.jit, static_argnames="dtype")
 def one_block(image, weights, reaches, dtype):
-    return noise2net.block(image.astype(dtype), weights, reaches)
+    return noise2net.block(image.transpose(1, 2, 0, 3), weights, reaches, jnp.dtype(dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -83,20 +81,21 @@ def test_a_block_adds_no_mean_and_a_variance_of_one(dtype):
     """Also in bfloat16, because statistics are float32: with 8 bits, means would be off by thousandths."""
     weights = jax.tree.map(lambda part: part[0], changes()[1])
     output = np.float64(one_block(IMAGES, weights, REACHES[0], dtype))
-    assert (np.abs(output.mean((1, 2))) < 1e-5).all() and (np.abs(output.var((1, 2)) - 1) < 1e-2).all()
+    assert (np.abs(output.mean((0, 1))) < 1e-5).all() and (np.abs(output.var((0, 1)) - 1) < 1e-2).all()
 
 
 def test_variances_are_those_of_the_definition():
-    maps = np.float32([1e-4, 1e-3, 1e-2, 1]) * np.random.default_rng(0).normal(3, 1, (2, 6, 9, 4)).astype(np.float32)
-    variance = np.float64(maps).var((1, 2))
+    maps = np.float32([1e-4, 1e-3, 1e-2, 1]) * np.random.default_rng(0).normal(3, 1, (6, 9, 2, 4)).astype(np.float32)
+    variance = np.float64(maps).var((0, 1))
     found = np.float64(jax.jit(noise2net.normalised)(maps))
-    np.testing.assert_allclose(found.var((1, 2)), variance / (variance + 1e-5), rtol=1e-3)
-    np.testing.assert_allclose(found.mean((1, 2)), 0, atol=1e-4)
+    np.testing.assert_allclose(found.var((0, 1)), variance / (variance + 1e-5), rtol=1e-3)
+    np.testing.assert_allclose(found.mean((0, 1)), 0, atol=1e-4)
 
 
-def test_images_of_16_bits_stay_so_and_come_out_alike():
-    found, _ = change(jnp.asarray(IMAGES, jnp.bfloat16), jax.random.key(1), REACHES, 0.5)
-    assert found.dtype == jnp.bfloat16
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_images_keep_their_type_and_come_out_alike_where_maps_have_16_bits(dtype):
+    found, _ = change(jnp.asarray(IMAGES, dtype), jax.random.key(1), REACHES, 0.5, "bfloat16")
+    assert found.dtype == dtype and (found != changes()[0]).any()
     difference = np.abs(np.float32(found) - changes()[0])
     assert difference.mean() < 0.05 and np.abs(changes()[0] - IMAGES).mean() > 0.5
 
@@ -116,18 +115,33 @@ def test_no_gradient_passes():
     np.testing.assert_array_equal(gradient, changes()[0])  # as of a constant
 
 
-@pytest.mark.parametrize("form", ["taps", "grouped"])
-def test_seeds_of_different_kinds_compute_what_they_drew_alone(form):
+def test_seeds_of_different_kinds_compute_what_they_drew_alone():
     """One choice for each convolution and seed; JAX's own rule would compute all branches and select."""
-    mapped = jax.jit(jax.vmap(functools.partial(change, form=form), (0, 0, 0, None)))
+    mapped = jax.jit(jax.vmap(change, (0, 0, 0, None)))
     keys, reaches = jax.random.split(jax.random.key(3)), np.stack([REACHES, REACHES[::-1]])
     lowered = mapped.lower(np.stack([IMAGES, IMAGES]), keys, reaches, 0.5)
     text = lowered.as_text()
     assert text.count("stablehlo.case") == 2 * 3 and "stablehlo.gather" not in text
-    if form == "taps":
-        (found, _) = lowered.compile()(np.stack([IMAGES, IMAGES]), keys, reaches, 0.5)
-        for seed in range(2):
-            np.testing.assert_allclose(found[seed], change(IMAGES, keys[seed], reaches[seed], 0.5)[0], atol=1e-4)
+    (found, _) = lowered.compile()(np.stack([IMAGES, IMAGES]), keys, reaches, 0.5)
+    for seed in range(2):
+        np.testing.assert_allclose(found[seed], change(IMAGES, keys[seed], reaches[seed], 0.5)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_devices_that_share_a_batch_change_what_one_device_does(count):
+    """Also where the images are not a multiple of the devices. Two seeds, two devices for each."""
+
+    def of_seed(key, image):
+        weights = noise2net.draw_weights(key, count, 3, REACHES, SMALL)
+        return parallel.on_own_images(noise2net.changed, (0, 1, None, None))(image[:count], weights, REACHES, 0.5)
+
+    seeds = parallel.Seeds(2, 0, parallel.Mesh(seed=2, data=2))
+    keys = jax.random.split(jax.random.key(1), 2)
+    image = np.concatenate([IMAGES, IMAGES[:1]])
+    found = seeds.over(of_seed)(seeds.place(keys, "seed"), seeds.place(np.stack([image, -image]), "seed", "data"))
+    assert found.shape == (2, count, *IMAGES.shape[1:])
+    for key, images, of_devices in zip(keys, (image, -image), found, strict=True):
+        np.testing.assert_allclose(of_devices, change(images[:count], key, REACHES, 0.5)[0], atol=1e-4)
 
 
 # Draws
@@ -152,7 +166,7 @@ def test_weights_are_uniform_within_pytorchs_bounds():
     assert_distributed(wide, scipy.stats.uniform(-1 / 6, 1 / 3))  # of 4 channels and 9 taps
 
 
-@pytest.mark.parametrize(("name", "value"), [("strength", -0.1), ("hidden", 0), ("blocks", 0), ("form", "dense"), ("share", 0.0)])
+@pytest.mark.parametrize(("name", "value"), [("strength", -0.1), ("hidden", 0), ("blocks", 0), ("share", 0.0)])
 def test_settings_out_of_range_are_refused(name, value):
     if name != "share":
         with pytest.raises(ValueError, match=rf"noise2net\.{name} = .*: must be "):
@@ -173,9 +187,9 @@ def recorded():
     drawn, seen, traces = [], [], []
     real_change, real_apply = noise2net.changed, method.apply_net
 
-    def changed(image, weights, reaches, eps, form):
+    def changed(image, weights, reaches, eps, dtype):
         drawn.append((reaches, eps))
-        return real_change(image, weights, reaches, eps, form)
+        return real_change(image, weights, reaches, eps, dtype)
 
     def apply_net(net, params, stats, image, *given):
         seen.append(image)

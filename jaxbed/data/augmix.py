@@ -7,7 +7,8 @@ An image x passes through `width` chains of one to three random operations of ra
 
 `draw` makes what is random of one image, `mixed` applies it to a batch. A chain works on 8 bits, and each operation draws its level anew,
 from 0.1 to the severity, as in the authors' code. A step of a chain is one affine warp and one look-up table, whichever operation each
-image has drawn. Of thirteen operations, the last four blend the image with another one instead. They overlap the corruptions of
+image has drawn. Both read a pixel as one word of 32 bits, and only images that are to be equalised are counted, since histograms take most
+of the time. Of thirteen operations, the last four blend the image with another one instead. They overlap the corruptions of
 ImageNet-C: a network that has trained with them has seen some of that test.
 
 Operations are Pillow's and differ by one level in a few pixels. Autocontrast is exact, whereas Pillow's may fall short of a whole number;
@@ -16,11 +17,15 @@ translations.
 """
 
 import dataclasses
+import functools
+import math
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxbed import values
 from jaxbed.values import Count, Positive, Range
@@ -32,6 +37,7 @@ OPERATIONS += ("colour", "contrast", "brightness", "sharpness")
 NOTHING = -1  # the operation of steps after a chain's end
 DEEPEST = 3  # operations in a chain of random depth
 LEAST_LEVEL = 0.1
+PARTS, TURNS = 16, 24  # of images whose values are counted, see histograms
 GREY = np.array([19595, 38470, 7471], np.int32)  # Pillow's "L", in 65536ths
 
 
@@ -92,19 +98,17 @@ def _draw_dirichlet(key: jax.Array, alpha: float, count: int) -> jax.Array:
 
 def mixed(image: jax.Array, drawn: Drawn, settings: Settings) -> jax.Array:
     """Images [B, H, W, C] in [0, 1], C being 1 or 3, each mixed with its chains: float32, the same shape and range."""
+    image = image.astype(jnp.float32)
+    channels = image.shape[-1]
+    start = jnp.repeat(packed(jnp.round(255 * image).astype(jnp.uint8)), settings.width, 0)
 
-    def one(image: jax.Array, drawn: Drawn) -> jax.Array:
-        start = jnp.round(255 * image).astype(jnp.uint8)
+    def step(state: jax.Array, drawn: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        return _distorted(state, channels, *drawn, settings), None
 
-        def step(state: jax.Array, drawn: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            operation, level, sign = drawn
-            return distorted(state, operation, level, sign, settings), None
-
-        steps = (drawn.operation, drawn.level, drawn.sign)
-        chains = jax.vmap(lambda of_chain: jax.lax.scan(step, start, of_chain)[0])(steps).astype(jnp.float32) / 255
-        return blend(image, chains, drawn.weights, drawn.share)
-
-    return jax.vmap(one)(image.astype(jnp.float32), drawn)
+    operation, level, sign = (x.reshape(-1, x.shape[-1]).T for x in (drawn.operation, drawn.level, drawn.sign))
+    ends = lax.scan(step, start, (operation, level, sign))[0]
+    chains = unpacked(ends, channels).astype(jnp.float32).reshape(len(image), settings.width, *image.shape[1:]) / 255
+    return jax.vmap(blend)(image, chains, drawn.weights, drawn.share)
 
 
 def blend(image: jax.Array, chains: jax.Array, weights: jax.Array, share: jax.Array) -> jax.Array:
@@ -115,17 +119,51 @@ def blend(image: jax.Array, chains: jax.Array, weights: jax.Array, share: jax.Ar
 
 
 def distorted(image: jax.Array, operation: jax.Array, level: jax.Array, sign: jax.Array, settings: Settings) -> jax.Array:
-    """One operation on an image [H, W, C] uint8: the same shape and type."""
+    """One operation on each of the images [N, H, W, C] uint8, with its level and sign [N]: the same shape and type."""
     channels = image.shape[-1]
-    fill = np.zeros(channels, np.uint8)
-    fill[0] = {"black": 0, "dark_red": 128}[settings.fill]
-    table = _table(image, operation, level)
-    # One of the two changes nothing, so their order is free: this one looks up each pixel once, the other each of a pixel's four neighbours
-    warped = _warped(image, _matrix(image.shape, operation, level, sign), fill)
-    result = _take(table.ravel(), 256 * jnp.arange(channels) + warped)
-    if settings.operations == len(OPERATIONS):
-        return jnp.where(operation >= OPERATIONS.index("colour"), _enhanced(image, operation, level), result)
-    return result
+    return unpacked(_distorted(packed(image), channels, operation, level, sign, settings), channels)
+
+
+def _distorted(words: jax.Array, channels: int, operation: jax.Array, level: jax.Array, sign: jax.Array, settings: Settings) -> jax.Array:
+    """As `distorted`, of packed images [N, H, W]."""
+    tables = _tables(words, channels, operation, level)
+    fill = {"black": 0, "dark_red": 128}[settings.fill]  # of the first channel
+
+    def one(image: jax.Array, table: jax.Array, *drawn: jax.Array) -> jax.Array:
+        # One of the two changes nothing, so their order is free: this one looks up each pixel once, the other each of its four neighbours
+        return _looked_up(_warped(image, channels, _matrix(image.shape, *drawn), fill), table)
+
+    results = jax.vmap(one)(words, tables, operation, level, sign)
+    if settings.operations < len(OPERATIONS):
+        return results
+    enhanced = packed(jax.vmap(_enhanced)(unpacked(words, channels), operation, level))
+    return jnp.where((operation >= OPERATIONS.index("colour"))[:, None, None], enhanced, results)
+
+
+def packed(image: jax.Array) -> jax.Array:
+    """Images [..., C] uint8 with a word for each pixel, [...] uint32: the first channel is its lowest byte."""
+    return _joined([image[..., channel] for channel in range(image.shape[-1])])
+
+
+def _joined(channels: Sequence[jax.Array]) -> jax.Array:
+    """Words of the values of each channel."""
+    parts = [values.astype(jnp.uint32) << (8 * channel) for channel, values in enumerate(channels)]
+    return functools.reduce(jnp.bitwise_or, parts)
+
+
+def _channel(words: jax.Array, channel: int) -> jax.Array:
+    """Its values, int32."""
+    return (words >> (8 * channel) & 255).astype(jnp.int32)
+
+
+def unpacked(words: jax.Array, channels: int) -> jax.Array:
+    """The images [..., C] uint8 of words [...]."""
+    return jnp.stack([_channel(words, channel) for channel in range(channels)], -1).astype(jnp.uint8)
+
+
+def _looked_up(channels: Sequence[jax.Array], table: jax.Array) -> jax.Array:
+    """The packed image of what a table [C, 256] holds for the values of each channel."""
+    return _joined([_take(of_channel, values) for of_channel, values in zip(table, channels, strict=True)])
 
 
 def _take(array: jax.Array, index: jax.Array) -> jax.Array:
@@ -136,27 +174,62 @@ def _is(operation: jax.Array, *names: str) -> list[jax.Array]:
     return [operation == OPERATIONS.index(name) for name in names]
 
 
-def _table(image: jax.Array, operation: jax.Array, level: jax.Array) -> jax.Array:
-    """[C, 256] uint8: what becomes of each value of each channel."""
-    value, counts = jnp.arange(256), _histogram(image)
-    low, high = (reduce((0, 1)).astype(jnp.int32)[:, None] for reduce in (image.min, image.max))
-    below = jnp.cumsum(counts, 1) - counts
-    step = jnp.take_along_axis(below, high, 1) // 255  # of equalize: a 255th of the pixels darker than the brightest
+def _tables(words: jax.Array, channels: int, operation: jax.Array, level: jax.Array) -> jax.Array:
+    """[N, C, 256] uint8: what becomes of each value of each channel of the packed images."""
+    value, level = jnp.arange(256), level[:, None, None]
+    autocontrast, equalize, *others = (drawn[:, None, None] for drawn in _is(operation, *OPERATIONS[:2], "posterize", "solarize"))
+    planes = [_channel(words, channel) for channel in range(channels)]
+    low, high = (jnp.stack([reduce(plane, (1, 2)) for plane in planes], 1)[..., None] for reduce in (jnp.min, jnp.max))
+    counts = histograms(words, channels, equalize.ravel())
+    below = jnp.cumsum(counts, 2) - counts
+    step = jnp.take_along_axis(below, high, 2) // 255  # of equalize: a 255th of the pixels darker than the brightest
     bits = 4 - (0.4 * level).astype(jnp.int32)
     posterized = value >> (8 - bits) << (8 - bits)
     solarized = jnp.where(value < 256 - (25.6 * level).astype(jnp.int32), value, 255 - value)
-    drawn = _is(operation, "autocontrast", "equalize", "posterize", "solarize")
-    results = [jnp.broadcast_to(each, counts.shape) for each in (255 * (value - low), step // 2 + below, posterized, solarized)]
     # One division for both operations that need it: a compiler may repeat it for each pixel, and then it takes most of the time
-    dividend, divisor = jnp.select(drawn, results, value), jnp.select(drawn[:2], [high - low, step], 1)
+    dividend = _select([autocontrast, equalize, *others], [255 * (value - low), step // 2 + below, posterized, solarized], value)
+    divisor = _select([autocontrast, equalize], [high - low, step], 1)
     return jnp.clip(jnp.where(divisor > 0, dividend // jnp.maximum(divisor, 1), value), 0, 255).astype(jnp.uint8)
 
 
-def _histogram(image: jax.Array) -> jax.Array:
-    """[C, 256] int32: how many pixels of an image [H, W, C] uint8 have each value."""
-    channels = image.shape[-1]
-    entry = 256 * jnp.arange(channels) + image.astype(jnp.int32)
-    return jnp.zeros(256 * channels, jnp.int32).at[entry].add(1, mode="promise_in_bounds").reshape(channels, 256)
+def _select(conditions: list[jax.Array], choices: list[jax.Array], default: jax.Array | int) -> jax.Array:
+    """As jnp.select, of arrays that broadcast."""
+    result = jnp.asarray(default)
+    for condition, choice in zip(conditions, choices, strict=True):
+        result = jnp.where(condition, choice, result)  # of conditions that exclude each other
+    return result
+
+
+def histograms(words: jax.Array, channels: int, wanted: jax.Array) -> jax.Array:
+    """[N, C, 256] int32: how many pixels of each packed image [N, H, W] have each value; meaningless where they are not wanted, [N].
+
+    A few images are counted at a time, until all that are wanted have been. Images are divided into parts, and each turn takes as many of
+    every part, so that devices that share a batch need not exchange them.
+    """
+    parts = math.gcd(len(words), PARTS)
+    parted, wanted = words.reshape(parts, -1, *words.shape[1:]), wanted.reshape(parts, -1)
+    many = math.ceil(wanted.shape[1] / TURNS)
+    order = jnp.argsort(~wanted, axis=1)
+
+    def count(counts: jax.Array, images: jax.Array, rows: jax.Array) -> jax.Array:
+        return counts.at[rows].set(jax.vmap(lambda image: _histogram(image, channels))(images[rows]))
+
+    def turn(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        number, counts = state
+        rows = lax.dynamic_slice_in_dim(order, many * number, many, 1)  # the last ones may overlap with those before
+        return number + 1, jax.vmap(count)(counts, parted, rows)
+
+    def unfinished(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return (many * state[0] < wanted.sum(1)).any()
+
+    counts = jnp.zeros((*wanted.shape, channels, 256), jnp.int32)
+    return lax.while_loop(unfinished, turn, (jnp.int32(0), counts))[1].reshape(-1, channels, 256)
+
+
+def _histogram(words: jax.Array, channels: int) -> jax.Array:
+    """[C, 256] int32, of one packed image [H, W]."""
+    entries = jnp.stack([256 * channel + _channel(words, channel) for channel in range(channels)])
+    return jnp.zeros(256 * channels, jnp.int32).at[entries].add(1, mode="promise_in_bounds").reshape(channels, 256)
 
 
 def _enhanced(image: jax.Array, operation: jax.Array, level: jax.Array) -> jax.Array:
@@ -181,7 +254,7 @@ def _smoothed(planes: jax.Array) -> jax.Array:
 
 def _matrix(shape: tuple[int, ...], operation: jax.Array, level: jax.Array, sign: jax.Array) -> tuple[jax.Array, ...]:
     """(a, b, c, d, e, f): the output at (x, y) is the input at (a·x + b·y + c, d·x + e·y + f), in pixels from the upper left corner."""
-    height, width, _ = shape
+    height, width = shape
     rotate, shear_x, shear_y, translate_x, translate_y = (
         jnp.where(drawn, sign, 0.0) for drawn in _is(operation, "rotate", "shear_x", "shear_y", "translate_x", "translate_y")
     )
@@ -195,23 +268,30 @@ def _matrix(shape: tuple[int, ...], operation: jax.Array, level: jax.Array, sign
     return a, b, c, d, e, f
 
 
-def _warped(image: jax.Array, matrix: tuple[jax.Array, ...], fill: np.ndarray) -> jax.Array:
-    """An affine map of an image, bilinear and truncated; `fill` where a pixel's centre comes from outside."""
-    height, width, channels = image.shape
+def _warped(words: jax.Array, channels: int, matrix: tuple[jax.Array, ...], fill: int) -> list[jax.Array]:
+    """The channels of an affine map of a packed image [H, W], bilinear and truncated: each [H, W] int32.
+
+    Where a pixel's centre comes from outside, the first channel is `fill`, the others are 0.
+    """
+    height, width = words.shape
     a, b, c, d, e, f = matrix
     x, y = jnp.arange(width) + 0.5, jnp.arange(height)[:, None] + 0.5
     across, down = a * x + b * y + c, d * x + e * y + f
     inside = (across >= 0) & (across < width) & (down >= 0) & (down < height)
     left, top = jnp.floor(across - 0.5), jnp.floor(down - 0.5)
-    right_share, lower_share = ((at - 0.5 - start)[..., None] for at, start in ((across, left), (down, top)))
-    pixels = image.reshape(-1, channels)
+    right_share, lower_share = across - 0.5 - left, down - 0.5 - top
 
-    def row(at: jax.Array) -> jax.Array:
+    def row(at: jax.Array) -> list[jax.Array]:
         first = jnp.clip(at, 0, height - 1).astype(jnp.int32) * width
-        one, other = (
-            _take(pixels, first + jnp.clip(column, 0, width - 1).astype(jnp.int32)).astype(jnp.float32) for column in (left, left + 1)
-        )
-        return one + (other - one) * right_share
+        return [_take(words.ravel(), first + jnp.clip(column, 0, width - 1).astype(jnp.int32)) for column in (left, left + 1)]
 
-    upper, lower = row(top), row(top + 1)
-    return jnp.where(inside[..., None], (upper + (lower - upper) * lower_share).astype(jnp.uint8), fill)
+    def between(first: jax.Array, second: jax.Array, share: jax.Array) -> jax.Array:
+        return first + (second - first) * share
+
+    corners = row(top) + row(top + 1)
+    results = []
+    for channel in range(channels):
+        upper_left, upper_right, lower_left, lower_right = (_channel(corner, channel).astype(jnp.float32) for corner in corners)
+        upper, lower = between(upper_left, upper_right, right_share), between(lower_left, lower_right, right_share)
+        results.append(jnp.where(inside, between(upper, lower, lower_share).astype(jnp.int32), 0 if channel else fill))
+    return results

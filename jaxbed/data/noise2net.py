@@ -12,12 +12,13 @@ of its standard deviation where the data set normalises images. Nothing is clipp
 The size (1 or 3) and dilation (1, 2 or 3) of each of the twelve convolutions within are drawn once per epoch, weights for every batch. The
 kind of a convolution is a number that chooses one of four branches of the compiled program, so that an epoch compiles nothing, and the
 other three branches are not run. Differs from the published code: no biases, which the normalisation removes.
+
+Within, images lie side by side, [H, W, B, C]: then a convolution with a group for each image needs no other order in memory.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,6 @@ from jaxbed.values import Count, NotNegative
 SLICES = 4  # of which the last passes through no convolution
 DILATIONS = (1, 2, 3)
 EPSILON = 1e-5  # of variances
-Form = Literal["taps", "grouped"]
 
 
 @dataclasses.dataclass
@@ -39,8 +39,6 @@ class Settings:
     strength: NotNegative = 0.75  # the largest eps
     hidden: Count = 16  # channels of a slice
     blocks: Count = 4
-    # of 3 x 3 convolutions. taps: nine batched matrix products; grouped: one convolution with a group for each image. Untimed on GPUs
-    form: Form = "taps"
 
 
 class Weights(NamedTuple):
@@ -91,94 +89,89 @@ def draw_weights(key: jax.Array, size: int, channels: int, reaches: jax.Array, s
     return jax.vmap(one, out_axes=1)(jnp.arange(size))
 
 
-def changed(image: jax.Array, weights: Weights, reaches: jax.Array, eps: jax.Array | float, form: Form = "taps") -> jax.Array:
+def changed(image: jax.Array, weights: Weights, reaches: jax.Array, eps: jax.Array | float, dtype: Any = jnp.float32) -> jax.Array:
     """Images [B, H, W, C] as their networks change them: the same shape and type, without gradient.
 
-    Maps within a block have the type of the image; normalisation and sums over blocks are float32.
+    dtype: of maps within a block. Normalisation and sums over blocks are float32 whatever it is.
     """
     image = lax.stop_gradient(image)
 
     def step(x: jax.Array, of_block: tuple[Weights, jax.Array]) -> tuple[jax.Array, None]:
-        return x + eps * block(x.astype(image.dtype), *of_block, form), None
+        return x + eps * block(x, *of_block, jnp.dtype(dtype)), None
 
-    return lax.scan(step, image.astype(jnp.float32), (weights, reaches))[0].astype(image.dtype)
+    start = image.astype(jnp.float32).transpose(1, 2, 0, 3)
+    return lax.scan(step, start, (weights, reaches))[0].transpose(2, 0, 1, 3).astype(image.dtype)
 
 
-def block(x: jax.Array, weights: Weights, reaches: jax.Array, form: Form = "taps") -> jax.Array:
-    """One block on images [B, H, W, C], with its own part of the weights, and of reaches [3]: float32 [B, H, W, C]."""
-    first, middle, last = (part.astype(x.dtype) for part in weights)
+def block(x: jax.Array, weights: Weights, reaches: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """One block on images [H, W, B, C] float32, with its own part of the weights, and of reaches [3]: float32, the same shape.
 
-    def active(maps: jax.Array) -> jax.Array:
-        return jax.nn.relu(normalised(maps)).astype(x.dtype)
-
-    *slices, untouched = jnp.split(active(_pointwise(x, first)), SLICES, -1)
+    dtype: of maps within.
+    """
+    slices = [maps.astype(dtype) for maps in _first_slices(x, weights.first)]
+    middle, last = (part.astype(dtype) for part in (weights.middle, weights.last))
     outputs: list[jax.Array] = []
-    for number, maps in enumerate(slices):
+    for number, maps in enumerate(slices[:-1]):
         given = outputs[-1] + maps if outputs else maps
-        outputs.append(active(_convolution(form)(reaches[number], given, middle[:, number])))
-    return normalised(_pointwise(jnp.concatenate([*outputs, untouched], -1), last))
+        outputs.append(jax.nn.relu(normalised(_convolution(reaches[number], given, middle[:, number]))).astype(dtype))
+    together = jnp.concatenate([*outputs, slices[-1]], -1)
+    return normalised(jnp.einsum("hwbc,bcd->hwbd", together, last, precision=_precision(dtype)))
 
 
 def normalised(maps: jax.Array) -> jax.Array:
-    """Maps [B, H, W, C] with mean 0 and variance v / (v + 1e-5) in each channel of each image: float32."""
+    """Maps [H, W, ...] with mean 0 and variance v / (v + 1e-5) over their pixels: float32."""
     maps = maps.astype(jnp.float32)
-    centred = maps - maps.mean((1, 2), keepdims=True)
-    return centred * lax.rsqrt(jnp.square(centred).mean((1, 2), keepdims=True) + EPSILON)
+    centred = maps - maps.mean((0, 1))
+    return centred * lax.rsqrt(jnp.square(centred).mean((0, 1)) + EPSILON)
 
 
-@functools.cache
-def _convolution(form: Form) -> Callable[[jax.Array, jax.Array, jax.Array], jax.Array]:
-    """(reach, maps [B, H, W, C], kernel [B, 3, 3, C, D]) -> [B, H, W, D]: each image with its own kernel."""
-    wide = {"taps": _taps, "grouped": _grouped}[form]
+def _first_slices(x: jax.Array, weights: jax.Array) -> list[jax.Array]:
+    """The first convolution of images [H, W, B, C] with weights [B, C, 4·hidden], normalised and active: four slices [H, W, B, hidden].
 
-    def narrow(maps: jax.Array, kernel: jax.Array) -> jax.Array:
-        return _pointwise(maps, kernel[:, 1, 1])
-
-    branches: list[Callable] = [narrow, *(functools.partial(wide, dilation) for dilation in DILATIONS)]
-
-    @jax.custom_batching.custom_vmap
-    def convolve(reach: jax.Array, maps: jax.Array, kernel: jax.Array) -> jax.Array:
-        return lax.switch(reach, branches, maps, kernel)
-
-    # Without this rule, seeds of different kinds would all compute all four branches
-    @convolve.def_vmap
-    def of_seeds(size: int, batched: list[bool], *arguments: jax.Array) -> tuple[jax.Array, bool]:
-        def of_seed(seed: int) -> jax.Array:
-            return convolve(*(argument[seed] if has_seeds else argument for argument, has_seeds in zip(arguments, batched, strict=True)))
-
-        return jnp.stack([of_seed(seed) for seed in range(size)]), True
-
-    return convolve
+    Its variances follow from the covariance of the image's channels, so that its wide maps need not be read for them.
+    """
+    centred = x - x.mean((0, 1))
+    channels = range(x.shape[-1])
+    covariance = jnp.stack([(centred[..., i, None] * centred).mean((0, 1)) for i in channels], -1)
+    variance = jnp.einsum("bij,bid,bjd->bd", covariance, weights, weights, precision=lax.Precision.HIGHEST)
+    scaled = weights * lax.rsqrt(variance + EPSILON)[:, None]
+    # Sums, not a product of matrices: they become part of whatever reads them
+    return [jax.nn.relu(sum(centred[..., i, None] * part[:, i] for i in channels)) for part in jnp.split(scaled, SLICES, -1)]
 
 
-def _pointwise(maps: jax.Array, kernel: jax.Array) -> jax.Array:
-    """1 x 1 convolution of maps [B, H, W, C] with kernel [B, C, D]."""
-    precision = lax.Precision.HIGHEST if maps.dtype == jnp.float32 else None
-    return jnp.einsum("bhwc,bcd->bhwd", maps, kernel, precision=precision)
+def _precision(dtype: jnp.dtype) -> lax.Precision | None:
+    """Of products: accelerators would round float32 to fewer bits."""
+    return lax.Precision.HIGHEST if dtype == jnp.float32 else None
 
 
-def _taps(dilation: int, maps: jax.Array, kernel: jax.Array) -> jax.Array:
-    _, height, width, _ = maps.shape
-    padded = jnp.pad(maps, ((0, 0), (dilation, dilation), (dilation, dilation), (0, 0)))
-
-    def tap(i: int, j: int) -> jax.Array:
-        top, left = i * dilation, j * dilation
-        return _pointwise(padded[:, top : top + height, left : left + width], kernel[:, i, j])
-
-    return functools.reduce(jnp.add, (tap(i, j) for i in range(3) for j in range(3)))
-
-
-def _grouped(dilation: int, maps: jax.Array, kernel: jax.Array) -> jax.Array:
-    images, height, width, _ = maps.shape
-    side_by_side = maps.transpose(1, 2, 0, 3).reshape(1, height, width, -1)
+def _side_by_side(dilation: int, maps: jax.Array, kernel: jax.Array) -> jax.Array:
+    """As `_convolution` with a 3 x 3 kernel of this dilation; 0: with its middle tap alone."""
+    height, width, images, channels = maps.shape
+    taps = kernel if dilation else kernel[:, 1:2, 1:2]
     together = lax.conv_general_dilated(
-        side_by_side,
-        kernel.transpose(1, 2, 3, 0, 4).reshape(3, 3, kernel.shape[3], -1),
+        maps.reshape(1, height, width, -1),
+        taps.transpose(1, 2, 3, 0, 4).reshape(*taps.shape[1:3], channels, -1),
         (1, 1),
         [(dilation, dilation)] * 2,
-        rhs_dilation=(dilation, dilation),
+        rhs_dilation=(max(dilation, 1),) * 2,
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=images,
-        precision=lax.Precision.HIGHEST if maps.dtype == jnp.float32 else None,
+        precision=_precision(maps.dtype),
     )
-    return together.reshape(height, width, images, -1).transpose(2, 0, 1, 3)
+    return together.reshape(height, width, images, -1)
+
+
+@jax.custom_batching.custom_vmap
+def _convolution(reach: jax.Array, maps: jax.Array, kernel: jax.Array) -> jax.Array:
+    """Each image of maps [H, W, B, C] with its own kernel [B, 3, 3, C, D], of the kind `reach`, a scalar: [H, W, B, D]."""
+    return lax.switch(reach, [functools.partial(_side_by_side, dilation) for dilation in (0, *DILATIONS)], maps, kernel)
+
+
+@_convolution.def_vmap
+def _convolutions_of_seeds(size: int, batched: list[bool], *arguments: jax.Array) -> tuple[jax.Array, bool]:
+    """One choice for each seed: JAX's own rule would compute all four branches for all seeds of different kinds."""
+
+    def of_seed(seed: int) -> jax.Array:
+        return _convolution(*(argument[seed] if has_seeds else argument for argument, has_seeds in zip(arguments, batched, strict=True)))
+
+    return jnp.stack([of_seed(seed) for seed in range(size)]), True

@@ -4,7 +4,8 @@ The first half of every batch passes through networks of random weights, one for
 
     L = mean CE(f(x'), y)      x' = Noise2Net(x) in the first half, x in the second
 
-Noise2Net follows the augmentation and normalisation of the data set, and is off at evaluation. Differs from the published code, which
+Noise2Net follows the augmentation and normalisation of the data set, computes in the type of the network's activations (net.dtype), and is
+off at evaluation. Differs from the published code, which
 takes the first half of each device's batch, rounded down: half of the whole batch here, and a batch without a half is refused.
 
 The kinds of convolutions are a function of the seed and the epoch, whose number is that of finished steps over the steps of an epoch. A run
@@ -12,16 +13,18 @@ that resumes within an epoch goes on with that epoch's kinds.
 """
 
 import dataclasses
+import functools
 from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from jaxbed import parallel
 from jaxbed.config import Train
 from jaxbed.data import noise2net
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.methods.parts import losses
-from jaxbed.models.capabilities import Network
+from jaxbed.models.capabilities import Network, activation_dtype
 from jaxbed.optim import Optim
 from jaxbed.stages import Stage
 from jaxbed.values import Range
@@ -56,7 +59,8 @@ class Config(noise2net.Settings):
             reaches = noise2net.draw_reaches(jax.random.fold_in(jax.random.wrap_key_data(state.memory["kinds"]), epoch), self)
             weights = noise2net.draw_weights(weights_key, count, image.shape[-1], reaches, self)
             eps = noise2net.draw_eps(eps_key, state.hparams["strength"])
-            return jnp.concatenate([noise2net.changed(image[:count], weights, reaches, eps, self.form), image[count:]])
+            changed = parallel.on_own_images(functools.partial(noise2net.changed, dtype=activation_dtype(net)), (0, 1, None, None))
+            return jnp.concatenate([changed(image[:count], weights, reaches, eps), image[count:]])
 
         def loss(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
             dropout_key, noise_key = jax.random.split(key)

@@ -104,6 +104,11 @@ def offers(net: Any, *names: str) -> bool:
     return set(names) <= getattr(net, "offers", frozenset())
 
 
+def activation_dtype(net: Any) -> Any:
+    """The type of a network's activations; float32 where its Config does not say."""
+    return getattr(net, "dtype", "float32")
+
+
 def norm_groups(net: Any) -> int:
     """Into how many parts a network's BatchNorms cut a batch; 1 where its Config does not say."""
     return getattr(net, "norm_groups", 1)
