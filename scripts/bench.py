@@ -20,6 +20,7 @@ PyTorch runs in a process of its own, from the Python named by --peer-python.
 
 import argparse
 import datetime
+import itertools
 import json
 import math
 import os
@@ -58,12 +59,12 @@ def step(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
 def array(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
     """On a CPU, where each seed of a run has a device of its own, so has each of an array here."""
     results, devices = [], len(jax.devices()) if jax.default_backend() == "cpu" else 1
-    for name, case in named(arguments, cases.arrays(arguments.small)):
-        solo = cases.assemble(case, "erm")
+    for (name, case), method in itertools.product(named(arguments, cases.arrays(arguments.small)), arguments.methods or ("erm",)):
+        solo, label = cases.assemble(case, method), name if method == "erm" else f"{method}, {name}"
         for seeds in arguments.seeds or case.seeds:
             one = Arm(*cases.one_after_another("one after another", solo, seeds))
-            together = Arm(*cases.training(f"{seeds} in an array", case, "erm", seeds=seeds, rows=math.gcd(seeds, devices)))
-            results.append(pair(f"{name}, {seeds} seeds", [one, together], rules, same_losses(2e-2 if case.half else 1e-3)))
+            together = Arm(*cases.training(f"{seeds} in an array", case, method, seeds=seeds, rows=math.gcd(seeds, devices)))
+            results.append(pair(f"{label}, {seeds} seeds", [one, together], rules, same_losses(2e-2 if case.half else 1e-3)))
             del one, together
     return results
 
@@ -169,7 +170,7 @@ def main(argv: list[str] | None = None) -> dict:
     def names(text: str) -> tuple[str, ...]:
         return tuple(text.split(","))
 
-    parser.add_argument("--methods", type=names, default=(), help=f"of step and sweep: {','.join(cases.METHODS)}")
+    parser.add_argument("--methods", type=names, default=(), help=f"of step, array and sweep: {','.join(cases.METHODS)}")
     parser.add_argument("--nets", type=names, default=(), help="of array, eval and generate: names as in the table, e.g. mlp,resnet18_224")
 
     def numbers(text: str) -> tuple[int, ...]:
