@@ -204,6 +204,8 @@ torch_absent = pytest.mark.skipif(importlib.util.find_spec("torch") is None, rea
 def test_peers_run(method, form):
     if form == "fair" and method in configs.STOCK_ONLY:
         pytest.skip("it has a stock form alone")
+    if method == "augmix":
+        pytest.importorskip("torchvision", reason="its PyTorch form crops with torchvision, which is not installed")
     case = cases.step(method, small=True)
     with process.Peer(sys.executable, cases.peer_settings(case, method, form)) as peer:
         arm = timing.Arm(*peer.arm())
@@ -217,8 +219,10 @@ def test_peers_run(method, form):
 @pytest.mark.parametrize("method", ["erm", "lff", "biasensemble", "disent", "softcon", "dfr", "reweight"])
 def test_a_peer_computes_what_jaxbed_computes(method, kind, monkeypatch):
     import torch
+    from peers import networks
     from peers.train import Trainer
 
+    monkeypatch.setitem(cases.resnet.BLOCKS, 10, networks.BLOCKS[10])  # every block, as the peer's network has
     monkeypatch.setattr(pairs, "partners", lambda key, size: jax.numpy.arange(size)[::-1])  # or the two would draw other ones
     monkeypatch.setattr(torch, "randperm", lambda size, device: torch.arange(size, device=device).flip(0))
     case = cases.step(method, small=True)

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ class Case(NamedTuple):
     rows: int = 0  # images of the training or evaluation set; 0: as many as one dispatch takes
     most_steps: int = 256  # of one dispatch
     per_device: int = 0  # images of a batch on one device; 0: all
-    rule: str = "sgd"
+    rule: Literal["sgd", "adam"] = "sgd"
     augmented: bool = False  # random resized crops and flips, on the device
 
     @property
@@ -66,8 +66,7 @@ def step(method: str, small: bool) -> Case:
     if small:
         batch = METHODS["softcon"].contrastive + 16 if method == "softcon" else 16
         return Case(resnet.Config(depth=10, width=4, stem="half"), 32, batch, augmented=True)
-    depth = 18 if method in TWO_NETWORKS else 50
-    return Case(resnet.Config(depth=depth, dtype="bfloat16"), 224, 256, classes=1000, augmented=True)
+    return Case(resnet.Config(depth=18 if method in TWO_NETWORKS else 50, dtype="bfloat16"), 224, 256, classes=1000, augmented=True)
 
 
 def scaling(small: bool) -> Case:
@@ -87,7 +86,7 @@ def arrays(small: bool) -> dict[str, Case]:
             "mlp": Case(mlp.Config((100, 100, 16)), 28, 64, seeds=(1, 2)),
             "resnet10_32": Case(resnet.Config(depth=10, width=4, stem="half"), 32, 16, seeds=(2,)),
         }
-    half = {"dtype": "bfloat16"}
+    half: dict[str, Any] = {"dtype": "bfloat16"}
     return {
         "demo_32": Case(resnet.Config(depth=10, width=16, stem="half"), 32, 64, seeds=(3,)),
         "mlp": Case(mlp.Config((100, 100, 16)), 28, 256, rows=175 * 256, rule="adam"),

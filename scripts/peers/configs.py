@@ -1,5 +1,7 @@
 """The methods of jaxbed that are timed, with their settings."""
 
+from typing import Any
+
 from jaxbed.methods import (
     augmix,
     balance,
@@ -30,7 +32,7 @@ from jaxbed.methods import (
 )
 from jaxbed.models import style_network
 
-METHODS = {
+METHODS: dict[str, Any] = {
     "erm": erm.Config(),
     "padain": padain.Config(),
     "sagnet": sagnet.Config(),
@@ -63,7 +65,8 @@ METHODS = {
     "jtt": jtt.Config(),
     "dfr": dfr.Config(groups="classes"),
 }
-AUGMENTATIONS = {"speckle": {"noise": "speckle"}, "random_erasing": {"erase": 0.5}}  # fields of the data set's augmentation
+# Fields of the data set's augmentation
+AUGMENTATIONS: dict[str, dict[str, Any]] = {"speckle": {"noise": "speckle"}, "random_erasing": {"erase": 0.5}}
 STOCK_ONLY = {"augmix"}  # whose PyTorch form is that of its users
 WITHOUT_PEER = {"speckle", "random_erasing", "fast_adversarial"}  # are compared with ERM alone
 TWO_NETWORKS = {"lff", "disent", "biasensemble"}  # on ResNet-18

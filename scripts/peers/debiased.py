@@ -13,7 +13,8 @@ CHANNELS = ((64, 64), (128, 128), (256, 256, 256, 256), (512,))  # outputs of VG
 
 def style_network() -> tuple[nn.Module, nn.Module]:
     """(encoder, decoder), untrained: numbers do not matter for their speed."""
-    encoder, decoder, inputs = [nn.Conv2d(3, 3, 1)], [], 3
+    decoder: list[nn.Module] = []
+    encoder, inputs = [nn.Conv2d(3, 3, 1)], 3
     for stage, outputs in enumerate(CHANNELS):
         if stage:
             encoder.append(nn.MaxPool2d(2, ceil_mode=True))

@@ -5,6 +5,7 @@ Bias labels, where a method reads them, are drawn once: the images are noise, an
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -81,11 +82,11 @@ class Reversed(torch.autograd.Function):
     """The identity, whose gradient is multiplied by -0.1."""
 
     @staticmethod
-    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return -0.1 * gradient
 
 

@@ -54,7 +54,7 @@ class Lff:
 
     def step(self, image: torch.Tensor, label: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         biased, debiased = (F.cross_entropy(forward(image).float(), label, reduction="none") for forward in self.forwards)
-        loss = (self.relative_difficulty.weigh(biased, debiased, label, index) * debiased).mean()
+        loss = (self.difficulty.weigh(biased, debiased, label, index) * debiased).mean()
         self.optimizer.zero_grad(set_to_none=True)
         (self.loss_biased(biased, index) + loss).backward()
         self.optimizer.step()
@@ -85,7 +85,7 @@ class DisEnt:
     def step(self, image: torch.Tensor, label: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         intrinsic, bias = (self.pool(forward(image)) for forward in self.forwards)
         debiased, biased = self.losses(intrinsic, bias, label, label)
-        weight = self.relative_difficulty.weigh(biased, debiased, label, index)
+        weight = self.difficulty.weigh(biased, debiased, label, index)
         order = torch.randperm(len(label), device=label.device if self.fair else "cpu").to(label.device)
         swapped, swapped_biased = self.losses(intrinsic, bias[order], label, label[order])
         loss = (weight * debiased).mean()

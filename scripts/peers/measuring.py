@@ -80,7 +80,7 @@ def gradients(name: str, case: cases.Case) -> tuple:
     ready = cases.assemble(case._replace(rows=case.batch), "erm", 1)
     state = jax.tree.map(lambda x: x[0], jax.device_get(train.start(ready.cfg, ready.program).state))
     predict, image = ready.program.method.predict, images.smooth(case.batch, case.side_px) / np.float32(255)
-    label = np.arange(case.batch) % case.classes
+    label = jax.numpy.arange(case.batch) % case.classes
 
     @jax.jit
     def of_pixels(image: jax.Array) -> jax.Array:
@@ -104,8 +104,8 @@ def unchanged(count: int) -> list[Condition]:
 def changes(measures: Sequence[str], side_px: int, small: bool, severities: tuple[int, ...] = (1, 2, 3, 4, 5)) -> list[Condition]:
     """Conditions but for unchanged images, with frost on made-up glass."""
     glass = tuple(image / np.float32(255) for image in images.smooth(5, 2 * side_px))
-    settings = conditions.Settings((1,) if small else severities, glass)
-    return [each for each in conditions.of(measures, (side_px, side_px, 3), settings) if each.name != "clean"]
+    every = conditions.of(measures, (side_px, side_px, 3), conditions.Settings((1,) if small else severities, glass))
+    return [each for each in every if isinstance(each, Condition) and each.name != "clean"]
 
 
 def mixing(count: int, side_px: int) -> tuple:

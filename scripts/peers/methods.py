@@ -199,7 +199,7 @@ class CutMix(Mixup):
         return image, 1 - area / math.prod(sides)
 
 
-METHODS = {
+METHODS: dict[str, type] = {
     "erm": Erm,
     "padain": Padain,
     "sagnet": Sagnet,

@@ -6,6 +6,7 @@ compiles anything.
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +39,7 @@ class Stock(nn.Module):
     def block(self, x: torch.Tensor, images: int, kinds: list[int]) -> torch.Tensor:
         sides = x.shape[2:]
         maps = self.active(self.convolved(x, images, 3, SLICES * HIDDEN, 0)).reshape(images, SLICES, HIDDEN, *sides)
-        outputs = []
+        outputs: list[torch.Tensor] = []
         for number, kind in enumerate(kinds):
             given = maps[:, number] + outputs[-1] if outputs else maps[:, number]
             given = self.active(self.convolved(self.enter(given), images, HIDDEN, HIDDEN, kind))
@@ -72,7 +73,8 @@ class Fair(Stock):
         size, (height, width) = 3 if kind else 1, x.shape[2:]
         bound = (inputs * size**2) ** -0.5
         weight = torch.empty((size, size, images, outputs, inputs), device=x.device).uniform_(-bound, bound)
-        padded, total = F.pad(x, [kind] * 4), 0
+        padded = F.pad(x, [kind] * 4)
+        total: Any = 0
         for i in range(size):
             for j in range(size):
                 seen = padded[:, :, i * kind : i * kind + height, j * kind : j * kind + width]

@@ -4,6 +4,9 @@ corrupt(image uint8 [side, side, 3], name, severity 1 to 5, rng of numpy.random)
 says what each does.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from scipy import ndimage
 
@@ -22,7 +25,7 @@ LEVELS = {
 TURN = 2 * np.pi
 
 
-def corrupt(image: np.ndarray, name: str, severity: int, rng) -> np.ndarray:
+def corrupt(image: np.ndarray, name: str, severity: int, rng: Any) -> np.ndarray:
     changed = globals()[name](image.astype(np.float32), LEVELS[name][severity - 1], rng)
     return np.clip(changed, 0, 255).astype(np.uint8)
 
@@ -32,22 +35,22 @@ def positions(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return side[:, None], side[None]
 
 
-def single_frequency_greyscale(image, level, rng):
+def single_frequency_greyscale(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     row, column = positions(image)
     larger = rng.uniform(-np.pi, np.pi)
     first, second = rng.permutation([larger, rng.uniform(-abs(larger), abs(larger))])
     return image + 19.6 * level * np.sin(column * first + row * second + rng.uniform(0, TURN))[..., None]
 
 
-def cocentric_sine_waves(image, level, rng):
+def cocentric_sine_waves(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     row, column = positions(image)
     down, across = (position - rng.uniform(0, len(image)) for position in (row, column))
-    lobes, amplitude, width = rng.uniform(0, 10), *rng.uniform(0, 0.1 * len(image), 2)
+    lobes, (amplitude, width) = rng.uniform(0, 10), rng.uniform(0, 0.1 * len(image), 2)
     phase = (np.hypot(across, down) + amplitude * np.sin(lobes * np.arctan2(across, down))) / width
     return image + 12.8 * level * (phase % 1 - 0.5)[..., None]
 
 
-def plasma_noise(image, level, rng):
+def plasma_noise(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     scale, time, sharpness = rng.uniform(0.075, 0.2) * len(image), rng.uniform(0, 3 * TURN), rng.uniform(0.5, 1)
     y, x = (np.broadcast_to(position / scale, image.shape[:2]) for position in positions(image))
     a = b = c = 1.0
@@ -59,15 +62,15 @@ def plasma_noise(image, level, rng):
     return (1 - 6.4 * level / 255) * image + 6.4 * level * noise
 
 
-def perlin_noise(image, level, rng):
+def perlin_noise(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     permutation = np.tile(rng.permutation(256), 2)
     gradients = (rng.randint(0, 512, (256, 2)) - 256) / 256
     gradients = gradients / np.maximum(np.linalg.norm(gradients, axis=1, keepdims=True), 1e-9)
 
-    def noise(x, y):
+    def noise(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         left, top = np.floor(x).astype(int), np.floor(y).astype(int)
 
-        def corner(i, j):
+        def corner(i: int, j: int) -> np.ndarray:
             across, down = np.moveaxis(gradients[permutation[permutation[(left + i) % 256] + (top + j) % 256]], -1, 0)
             return across * (x - left - i) + down * (y - top - j)
 
@@ -81,7 +84,7 @@ def perlin_noise(image, level, rng):
     return (1 - alpha) * image + 255 * alpha * np.clip(0.5 * turbulence + 0.5, 0, 1)[..., None]
 
 
-def spectral_noise(image, amplitude, rng):
+def spectral_noise(image: np.ndarray, amplitude: Callable[[np.ndarray], np.ndarray], rng: Any) -> np.ndarray:
     row, column = (position - len(image) / 2 for position in positions(image))
     left = rng.uniform(0, TURN, (len(image), len(image) // 2))
     phases = np.concatenate([left, np.rot90(left, 2)], 1)
@@ -89,15 +92,15 @@ def spectral_noise(image, amplitude, rng):
     return noise / noise.std()
 
 
-def blue_noise_sample(image, level, rng):
+def blue_noise_sample(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     return image * (spectral_noise(image, lambda radius: radius, rng) > 0.3 * level - 2.5)[..., None]
 
 
-def brownish_noise(image, level, rng):
+def brownish_noise(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     return image + 6.4 * level * np.stack([spectral_noise(image, lambda radius: 1 / (radius**2 + 1), rng) for _ in range(3)], -1)
 
 
-def checkerboard_cutout(image, level, rng):
+def checkerboard_cutout(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     row, column = positions(image)
     angle, cell = rng.uniform(0, TURN), rng.uniform(0.1, 0.25) * len(image)
     nx, ny = (row * np.cos(angle) + column * np.sin(angle)) / cell, (-row * np.sin(angle) + column * np.cos(angle)) / cell
@@ -106,7 +109,7 @@ def checkerboard_cutout(image, level, rng):
     return np.where(cut[..., None], 128, image)
 
 
-def rays(image, radius, least, centre, exponent, rng):
+def rays(image: np.ndarray, radius: float, least: float, centre: np.ndarray, exponent: float, rng: Any) -> np.ndarray:
     """Weight of white of one sparkle."""
     down, across = (position - place for position, place in zip(positions(image), centre, strict=True))
     number = rng.randint(50, 200)
@@ -118,19 +121,19 @@ def rays(image, radius, least, centre, exponent, rng):
     return np.clip((1 - (share - 0.5) ** 2) * (length**2 / (down**2 + across**2 + 1e-4)) ** exponent, 0, 1)[..., None]
 
 
-def sparkles(image, level, rng):
+def sparkles(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     for _ in range(5):
         weight = rays(image, 0.01 * level * len(image), 1, rng.uniform(0, len(image), 2), 1, rng)
         image = image + weight * (255 - image)
     return image
 
 
-def inverse_sparkles(image, level, rng):
+def inverse_sparkles(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     weight = rays(image, len(image) / 4, -np.inf, rng.uniform(0.25, 0.75, 2) * len(image), 0.13 * level, rng)
     return 255 + weight * (image - 255)
 
 
-def caustic_refraction(image, level, rng):
+def caustic_refraction(image: np.ndarray, level: float, rng: Any) -> np.ndarray:
     size, time = rng.uniform(0.75, 1.25) * len(image), rng.uniform(0.5, 2)
     p0, p1 = (np.broadcast_to(position / size % 1 * TURN - 250, image.shape[:2]) for position in positions(image))
     i0, i1, c = p0, p1, 1.0

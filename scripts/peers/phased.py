@@ -59,14 +59,14 @@ class SoftCon:
     def contrast(self, features: torch.Tensor, biased: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         """Mean l_a, a scalar."""
         direction, same = F.normalize(features), torch.eye(len(label), dtype=torch.bool, device=label.device)
-        unlike = 1 - biased @ biased.T
+        unlike, views = 1 - biased @ biased.T, 2 - same.float()  # each image has two equal views, of which one is itself
         weight = unlike * (~same & (label[:, None] == label) & (unlike > 1e-6))
         similarity = direction @ direction.T / self.tau
         if self.fair:
-            log_share = similarity - similarity.masked_fill(same, -torch.inf).logsumexp(1, keepdim=True)
+            log_share = similarity - (similarity + views.log()).logsumexp(1, keepdim=True)
         else:
             similarity = similarity - similarity.amax(1, keepdim=True).detach()
-            log_share = similarity - torch.log((similarity.exp() * ~same).sum(1, keepdim=True))
+            log_share = similarity - torch.log((similarity.exp() * views).sum(1, keepdim=True))
         total = weight.sum(1)
         return -((weight * log_share).sum(1) / torch.where(total > 0, total, 1.0)).mean()
 

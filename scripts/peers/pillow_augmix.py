@@ -4,6 +4,8 @@ augmix(image uint8 [H, W, 3], severity, rng of NumPy) -> float32 [H, W, 3] in [0
 Width 3, depth 1 to 3, alpha 1, nine operations, black outside.
 """
 
+from typing import Any
+
 import numpy as np
 from PIL import Image, ImageOps
 
@@ -40,6 +42,6 @@ def augmix(image: np.ndarray, severity: float, rng: np.random.Generator) -> np.n
     return ((1 - share) * image + share * chains) / 255
 
 
-def corrupt(image: np.ndarray, name: str, severity: float, rng) -> np.ndarray:
+def corrupt(image: np.ndarray, name: str, severity: float, rng: Any) -> np.ndarray:
     """For `peers.pool`, which draws from NumPy's module."""
     return augmix(image, severity, np.random.default_rng(rng.randint(2**31)))

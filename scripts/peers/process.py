@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any, Self
 
 from jaxbed.system import starter
 
@@ -19,12 +20,12 @@ class Workers:
 
     def __init__(self, commands: list[list[str]], environments: list[dict[str, str]]):
         path = os.pathsep.join(filter(None, (str(SCRIPTS), str(SCRIPTS.parent), os.environ.get("PYTHONPATH"))))
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.processes = [
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.processes: list[Any] = [  # of Popen, with their pipes
             subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment}, **pipes)
             for command, environment in zip(commands, environments, strict=True)
         ]
-        self.answers = [{} for _ in commands]
+        self.answers: list[dict] = [{} for _ in commands]
 
     def loss(self) -> list[float]:
         return [self.answers[0]["loss"]]
@@ -39,16 +40,16 @@ class Workers:
                 process.stdin.flush()
         self.answers = [self._answer(process) for process in self.processes]
 
-    def _answer(self, process: subprocess.Popen) -> dict:
+    def _answer(self, process: Any) -> dict:
         for line in process.stdout:
             if line.startswith("bench "):
                 return json.loads(line.removeprefix("bench "))
         raise RuntimeError(f"{self.what} ended with code {process.wait()}: {self.cure}")
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         for process in self.processes:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()  # the end of its input ends it

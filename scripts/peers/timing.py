@@ -47,7 +47,7 @@ def measure(arms: list[Arm], rules: Rules) -> list[dict]:
         wanted = rules.steps or math.ceil(rules.seconds / (time.perf_counter() - before)) * arm.unit
         steps.append(math.ceil(wanted / arm.unit) * arm.unit)
         arm.run(steps[-1])
-    times = [[] for _ in arms]
+    times: list[list[float]] = [[] for _ in arms]
     for _ in range(rules.blocks):
         for arm, count, seconds in zip(arms, steps, times, strict=True):
             before = time.perf_counter()

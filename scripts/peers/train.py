@@ -10,7 +10,8 @@ import json
 import math
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ class Trainer:
         self.first_loss = None
         self.batches = self.resident() if settings["form"] == "fair" else self.loaded()
 
-    def build(self, **changes) -> nn.Module:
+    def build(self, **changes: Any) -> nn.Module:
         net = dict(self.settings["net"])
         if net.pop("kind") == "mlp":
             made = networks.MLP(3 * self.settings["side_px"] ** 2, tuple(net["widths"]), self.settings["classes"])
@@ -73,12 +74,12 @@ class Trainer:
             made = networks.resnet(**net, classes=self.settings["classes"], **changes)
         return made.to(self.device, memory_format=torch.channels_last)
 
-    def optimizer(self, parameters) -> torch.optim.Optimizer:
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         optim = dict(self.settings["optim"])
         kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optim.pop("rule")]
         return kind(parameters, fused=True if self.device.type == "cuda" else None, **optim)
 
-    def compiled(self, net: nn.Module):
+    def compiled(self, net: nn.Module) -> Callable:
         """The network's forward pass, compiled on a GPU, in bfloat16 where that is asked for: the backward pass follows it."""
         if self.device.type == "cuda":
             if self.settings["method"] == "sagnet":  # its graph is walked three times
