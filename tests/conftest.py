@@ -41,6 +41,14 @@ def what_lives_on_is_not_collected_again():
     gc.freeze()
 
 
+FIRST = ("test_processes.py", "test_torture.py", "test_tutorial.py", "test_sweep.py", "test_resume.py", "test_main.py", "test_methods.py")
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files come first, so that processes that share the files end together."""
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
+
 draw = shapes.draw
 
 
