@@ -91,6 +91,12 @@ def test_step(tmp_path, capsys, bare):
     assert "padain / erm" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("method", cases.METHODS)
+def test_every_method_can_be_timed(method, bare):
+    ready = cases.assemble(cases.step(method, small=True), method)  # traces a step, and compiles none
+    assert {"loss", "accuracy"} <= set(ready.program.metrics())
+
+
 @pytest.mark.parametrize(("method", "table"), [("biasensemble", "kept"), ("jtt", "wrong"), ("softcon", "biased_direction")])
 def test_outputs_of_earlier_stages_are_made_up(method, table):
     case = cases.step(method, small=True)._replace(net=cases.mlp.Config((8,)))

@@ -137,6 +137,9 @@ def assemble(case: Case, method: str, seeds: int = 1, rows: int = 1, data: int =
         mesh=parallel.Mesh(seed=rows, data=data, steps_per_call=case.steps_per_call),
     )
     source = cfg.data.open()
+    if cfg.method.reads_bias:  # of which noise has none: drawn, as in PyTorch's forms
+        bias = np.random.default_rng(0).integers(0, case.classes, case.images, np.int32)
+        source = dataclasses.replace(source, train=source.train._replace(bias=bias))
     one = members.one(cfg, source)
     tables = plan.example_columns(cfg, source, rng=np.random.default_rng(0))
     of_seeds = {name: np.broadcast_to(table, (seeds, *table.shape)) for name, table in tables.items()}
