@@ -24,7 +24,7 @@ if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
   pip=(.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check)
   jaxbed=(--editable ".${EXTRAS:+[$EXTRAS]}")
   export PYTHONWARNINGS=ignore  # setuptools would warn of every editable installation
-  # uv takes a third of the time, but does not read pip's settings: where it finds no index, pip installs
+  # uv takes less than half of pip's time, but does not read pip's settings: where it finds no index, pip installs
   if ! { "${pip[@]}" uv && .venv/bin/python -m uv pip install --quiet --python .venv/bin/python "${jaxbed[@]}"; } 2>/dev/null; then
     "${pip[@]}" "${jaxbed[@]}"
   fi

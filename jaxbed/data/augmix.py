@@ -177,7 +177,8 @@ def _is(operation: jax.Array, *names: str) -> list[jax.Array]:
 def _tables(words: jax.Array, channels: int, operation: jax.Array, level: jax.Array) -> jax.Array:
     """[N, C, 256] uint8: what becomes of each value of each channel of the packed images."""
     value, level = jnp.arange(256), level[:, None, None]
-    autocontrast, equalize, *others = (drawn[:, None, None] for drawn in _is(operation, *OPERATIONS[:2], "posterize", "solarize"))
+    drawn = _is(operation, "autocontrast", "equalize", "posterize", "solarize")
+    autocontrast, equalize, posterize, solarize = (each[:, None, None] for each in drawn)
     planes = [_channel(words, channel) for channel in range(channels)]
     low, high = (jnp.stack([reduce(plane, (1, 2)) for plane in planes], 1)[..., None] for reduce in (jnp.min, jnp.max))
     counts = histograms(words, channels, equalize.ravel())
@@ -187,7 +188,8 @@ def _tables(words: jax.Array, channels: int, operation: jax.Array, level: jax.Ar
     posterized = value >> (8 - bits) << (8 - bits)
     solarized = jnp.where(value < 256 - (25.6 * level).astype(jnp.int32), value, 255 - value)
     # One division for both operations that need it: a compiler may repeat it for each pixel, and then it takes most of the time
-    dividend = _select([autocontrast, equalize, *others], [255 * (value - low), step // 2 + below, posterized, solarized], value)
+    results = [255 * (value - low), step // 2 + below, posterized, solarized]
+    dividend = _select([autocontrast, equalize, posterize, solarize], results, value)
     divisor = _select([autocontrast, equalize], [high - low, step], 1)
     return jnp.clip(jnp.where(divisor > 0, dividend // jnp.maximum(divisor, 1), value), 0, 255).astype(jnp.uint8)
 
