@@ -27,6 +27,8 @@ WIDTH = 64  # of the published network
 BLOCKS = (1, 2, 3)
 SHORTEST_PX = 12  # of a side: the decoder's first convolution needs 3 x 3 pixels of the latent
 BITS, ZEROED, NEGATED, GAIN = range(4)  # streams of random numbers; the first is of an image's seed, the others of its signal's
+# [pixel of a pair, pair, pixel in it, tap] of three taps over pairs of pixels: a pair and the next hold all that both pixels see
+TAPS = (np.arange(2)[:, None, None, None] + np.arange(3) == np.arange(4).reshape(2, 2, 1)).astype(np.float32)
 
 
 class Layer(NamedTuple):
@@ -229,10 +231,12 @@ def binarized(latent: jax.Array, uniform: jax.Array) -> jax.Array:
 
 def decode(params: PyTree, code: jax.Array, sizes_px: jax.Array) -> jax.Array:
     """Images [N, 4h, 4w, 3] in [-1, 1] from code [N, h, w, C], bits as -1 and 1; sizes_px [N, 2] are of the codes."""
-    x = _doubled(params, "d_up_conv_1", code, sizes_px)
-    x = _residual(params, "d", x, 2 * sizes_px)
-    x = _doubled(params, "d_up_conv_2", x, 2 * sizes_px)
-    x = _rectified(_convolved(params["d_up_conv_3.0"], x, 0))
+    transposed = params["d_up_conv_1.3"]
+    of_blocks = {"kernel": transposed["kernel"], "bias": jnp.tile(transposed["bias"], 4)}
+    x = _of_blocks(_convolved(of_blocks, _narrowed(params["d_up_conv_1.0"], code, sizes_px), 0))
+    x = _residual(params, "d", canvas.cut(x, 2 * sizes_px), 2 * sizes_px)
+    x = _narrowed(params["d_up_conv_2.0"], x, 2 * sizes_px)
+    x = _rectified(_of_blocks(_convolved(_joined(params["d_up_conv_2.3"], params["d_up_conv_3.0"]), x, 0)))
     x = canvas.reflect(x, 4 * sizes_px - 2, 2)
     return canvas.cut(jnp.tanh(_convolved(params["d_up_conv_3.3"], x, 0)), 4 * sizes_px)
 
@@ -244,15 +248,28 @@ def _residual(params: PyTree, half: str, x: jax.Array, sizes_px: jax.Array) -> j
     return x
 
 
-def _doubled(params: PyTree, stage: str, x: jax.Array, sizes_px: jax.Array) -> jax.Array:
-    """A 3 x 3 convolution that loses the outermost pixels, zeros in their place, and a transposed one to twice the size."""
-    x = canvas.cut(_rectified(_convolved(params[f"{stage}.0"], x, 0)), sizes_px - 2)
-    transposed = params[f"{stage}.3"]
-    of_blocks = {"kernel": transposed["kernel"], "bias": jnp.tile(transposed["bias"], 4)}
-    x = _convolved(of_blocks, jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), 0)
+def _narrowed(weights: PyTree, x: jax.Array, sizes_px: jax.Array) -> jax.Array:
+    """A 3 x 3 convolution that loses the outermost pixels, and zeros in their place."""
+    x = canvas.cut(_rectified(_convolved(weights, x, 0)), sizes_px - 2)
+    return jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+
+
+def _of_blocks(x: jax.Array) -> jax.Array:
+    """[N, h, w, 4·C], blocks of 2 x 2 pixels -> [N, 2h, 2w, C]."""
     images, height, width, _ = x.shape
-    x = x.reshape(images, height, width, 2, 2, -1).transpose(0, 1, 3, 2, 4, 5).reshape(images, 2 * height, 2 * width, -1)
-    return canvas.cut(x, 2 * sizes_px)
+    x = x.reshape(images, height, width, 2, 2, -1).transpose(0, 1, 3, 2, 4, 5)
+    return x.reshape(images, 2 * height, 2 * width, -1)
+
+
+def _joined(transposed: PyTree, after: PyTree) -> PyTree:
+    """A transposed convolution and the 3 x 3 convolution of its output as one of 2 x 2 blocks to blocks.
+
+    Nothing lies between the two, and the map in between has the most channels and pixels of all. Sums are in another order than published.
+    """
+    of_pixels = transposed["kernel"].reshape(-1, 2, 2, len(transposed["bias"]))
+    kernel = jnp.einsum("xrak,yscl,iacm,klmo->rsixyo", TAPS, TAPS, of_pixels, after["kernel"], precision=lax.Precision.HIGHEST)
+    bias = after["bias"] + jnp.einsum("m,klmo->o", transposed["bias"], after["kernel"], precision=lax.Precision.HIGHEST)
+    return {"kernel": kernel.reshape(2, 2, len(of_pixels), -1), "bias": jnp.tile(bias, 4)}
 
 
 def _convolved(weights: PyTree, x: jax.Array, padding: int, stride: int = 1) -> jax.Array:

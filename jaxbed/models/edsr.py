@@ -110,7 +110,7 @@ def size(weights: Weights) -> tuple[int, int]:
 def prepare(weights: Weights) -> PyTree:
     """Parameters for `apply`: {"kernel": [3, 3, I, O], "bias": [O]} of head, last, tail; stacked of blocks [blocks, 2, ...], up [2, ...].
 
-    The outputs of both convolutions before a pixel shuffle, 4·channel + phase, are ordered by phase first: the shuffle then moves whole
+    Can be compiled. The outputs of both convolutions before a pixel shuffle, 4·channel + phase, are ordered by phase first: the shuffle then moves whole
     pixels.
     """
     _, blocks = size(weights)
@@ -142,12 +142,12 @@ def restore(params: PyTree) -> dict[str, np.ndarray]:
     return weights
 
 
-def _layer(weights: Weights, name: str) -> dict[str, np.ndarray]:
-    return {"kernel": np.ascontiguousarray(weights[f"{name}.weight"].transpose(2, 3, 1, 0)), "bias": weights[f"{name}.bias"]}
+def _layer(weights: Weights, name: str) -> dict[str, jax.Array]:
+    return {"kernel": jnp.asarray(weights[f"{name}.weight"]).transpose(2, 3, 1, 0), "bias": jnp.asarray(weights[f"{name}.bias"])}
 
 
 def _stacked(layers: list) -> PyTree:
-    return jax.tree.map(lambda *arrays: np.stack(arrays), *layers)
+    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *layers)
 
 
 def _at(layers: PyTree, *index: int) -> PyTree:
@@ -155,7 +155,7 @@ def _at(layers: PyTree, *index: int) -> PyTree:
     return jax.tree.map(lambda array: array[index], layers)
 
 
-def _by_phase(array: np.ndarray) -> np.ndarray:
+def _by_phase(array: jax.Array) -> jax.Array:
     return array.reshape(*array.shape[:-1], -1, 4).swapaxes(-1, -2).reshape(array.shape)
 
 
