@@ -43,7 +43,7 @@ from data_prep import deepaugment_images as making
 from data_prep import recipes
 from data_prep.deepaugment_images import Job, Work
 from jaxbed.data import records
-from jaxbed.data.deepaugment.networks import NETWORKS
+from jaxbed.data.deepaugment.networks import DTYPES, NETWORKS
 from jaxbed.system import ending, files
 
 PUBLISHED = {"mode": "faithful", "refresh": 0.05, "format": "jpeg", "images": 1_281_167}
@@ -158,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
         "--refresh", type=float, default=PUBLISHED["refresh"], help="probability that an image gets weights that are distorted anew"
     )
     parser.add_argument("--format", choices=tuple(making.FORMATS), default="jpeg")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--dtype", choices=tuple(DTYPES), default="tensorfloat32", help="see jaxbed/data/deepaugment/networks.py")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--corrupt", choices=("fail", "skip"), default="fail", help="what to do with images that cannot be read")
     parser.add_argument("--batch", type=int, default=8, help="most images in one pass, a power of two")

@@ -139,12 +139,12 @@ def test_scaling_uses_both_axes(tmp_path, narrow):
 
 
 def test_generate(tmp_path, capsys):
-    report = run(tmp_path, "generate")
+    report = run(tmp_path, "generate", "--nets", "edsr_bfloat16,cae_tensorfloat32")
     check(report, "generate", 2)
     for result in report["results"]:
         rates = [arm["images_per_second"]["median"] for arm in result["arms"]]
         np.testing.assert_allclose(result["hours"], [1_281_167 / rate / 3600 for rate in rates])
-    assert "edsr: hours of this device for 1,281,167 images: one per call" in capsys.readouterr().out
+    assert "edsr_bfloat16: hours of this device for 1,281,167 images: one per call" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # starts processes
@@ -313,7 +313,7 @@ def test_parts_that_do_not_exist_are_refused(capsys):
 
 @torch_absent
 def test_generating_peers_run(tmp_path):
-    check(run(tmp_path, "generate", "--peer", "stock"), "generate", 2)
+    check(run(tmp_path, "generate", "--peer", "stock"), "generate", 6)
 
 
 @torch_absent

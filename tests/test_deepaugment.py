@@ -91,7 +91,7 @@ def test_every_image_is_the_distorted_network_of_its_run(net, source, whole):
 
         def through(weights, canvas=canvas, sizes=sizes, passed=passed):
             height, width = network.output_sizes(sizes[0])
-            return np.asarray(network.outputs(network.prepare(weights), canvas, sizes, passed))[0, :height, :width]
+            return np.asarray(network.outputs(network.prepare(weights), canvas, sizes, passed, "tensorfloat32"))[0, :height, :width]
 
         expected = making.decoded(making.encoded(through(distorted), "jpeg"))
         image = making.decoded(found[name])
@@ -197,6 +197,22 @@ def test_verify_finds_what_is_missing_damaged_or_another_image(source, whole, tm
     assert run(source, target, "cae") == 0 and one.read_bytes() == content
 
 
+@pytest.mark.parametrize("net", NETS)
+def test_convolutions_are_as_precise_as_asked(net):
+    network, rng = NETWORKS[net], np.random.default_rng(0)
+    weights = edsr.draw(rng, 4, 2) if net == "edsr" else cae.draw(rng, 4)
+    drawn = jax.tree.map(lambda field: np.asarray(field)[None], network.draw(rng, "faithful", weights)[0])
+    given = network.prepare(weights), np.zeros((1, 64, 64, 3), np.uint8), np.full((1, 2), 64), drawn
+    for dtype, of_maps, precision in (
+        ("float32", "f32", "HIGHEST"),
+        ("tensorfloat32", "f32", "HIGH"),  # less than all digits, which a GPU takes from TF32
+        ("bfloat16", "bf16", "DEFAULT"),
+    ):
+        text = jax.jit(network.outputs, static_argnames="dtype").lower(*given, dtype=dtype).as_text()
+        lines = [line for line in text.splitlines() if "stablehlo.convolution" in line]
+        assert len(lines) > 4 and all(f"precision {precision}>" in line and f"x{of_maps}>" in line for line in lines)
+
+
 def test_recipe_is_kept(source, whole, tmp_path, capsys):
     recipe = json.loads((whole["edsr"] / "recipe.json").read_text())
     assert recipe["net"] == "edsr" and recipe["images"] == 10 and len(recipe["weights_sha256"]) == 64
@@ -207,7 +223,7 @@ def test_recipe_is_kept(source, whole, tmp_path, capsys):
         (["--mode=intended"], "mode faithful, not intended"),
         (["--format=png"], "format jpeg, not png"),
         (["--side-px=9"], "side_px 8, not 9"),
-        (["--dtype=bfloat16"], "dtype float32, not bfloat16"),
+        (["--dtype=bfloat16"], "dtype tensorfloat32, not bfloat16"),
     ):
         assert run(source, whole["edsr"], "edsr", *options) == 2 and f"recipe.json has {words}" in capsys.readouterr().err
     assert run(source, whole["edsr"], "cae") == 2 and "recipe.json has net edsr, not cae" in capsys.readouterr().err

@@ -77,13 +77,19 @@ class Forms(NamedTuple):
 
 
 def forms(stride: int, pads: tuple[int, int], x_shape: tuple, kernel_shape: tuple, dtype: Any) -> tuple[Forms, Forms]:
-    """(dense, product): XLA's convolution, and one matrix product with the patches of all output pixels."""
-    precision = lax.Precision.HIGHEST if dtype == jnp.float32 else None
+    """(dense, product): XLA's convolution, and one matrix product with the patches of all output pixels.
+
+    In float32 all digits count, unless jax.default_matmul_precision says otherwise.
+    """
     groups = x_shape[3] // kernel_shape[2]
+
+    def precision() -> lax.Precision | None:
+        chosen = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # which JAX adds when it runs
+        return lax.Precision.HIGHEST if dtype == jnp.float32 and chosen is None else None
 
     def dense(x: jax.Array, kernel: jax.Array) -> jax.Array:
         return lax.conv_general_dilated(
-            x, kernel, (stride, stride), [pads] * 2, dimension_numbers=LAYOUT, feature_group_count=groups, precision=precision
+            x, kernel, (stride, stride), [pads] * 2, dimension_numbers=LAYOUT, feature_group_count=groups, precision=precision()
         )
 
     def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -91,11 +97,11 @@ def forms(stride: int, pads: tuple[int, int], x_shape: tuple, kernel_shape: tupl
         if kernel.shape[0] == 1 and stride > 1:  # XLA's GPU compiler (jaxlib 0.11.2) aborts on a product fused with a strided slice
             seen = lax.optimization_barrier(seen)
         if groups == 1:
-            return jnp.dot(seen, kernel.reshape(-1, kernel.shape[3]), precision=precision)
+            return jnp.dot(seen, kernel.reshape(-1, kernel.shape[3]), precision=precision())
         positions = kernel.shape[0] ** 2
         seen = seen.reshape(*seen.shape[:3], positions, groups, -1)
         of_groups = kernel.reshape(positions, kernel.shape[2], groups, -1)
-        return jnp.einsum("nhwpgc,pcgf->nhwgf", seen, of_groups, precision=precision).reshape(*seen.shape[:3], -1)
+        return jnp.einsum("nhwpgc,pcgf->nhwgf", seen, of_groups, precision=precision()).reshape(*seen.shape[:3], -1)
 
     def both(output: Callable) -> Forms:
         def to_x(g: jax.Array, kernel: jax.Array) -> jax.Array:

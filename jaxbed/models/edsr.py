@@ -108,10 +108,10 @@ def size(weights: Weights) -> tuple[int, int]:
 
 
 def prepare(weights: Weights) -> PyTree:
-    """Parameters for `apply`: {"kernel": [3, 3, I, O], "bias": [O]} of head, last, tail; stacked of blocks [blocks, 2, ...], up [2, ...].
+    """Parameters for `apply`: {"kernel": [3, 3, I, O], "bias": [O]} of head, last, tail; stacked: of blocks [blocks, 2, ...], up [2, ...].
 
-    Can be compiled. The outputs of both convolutions before a pixel shuffle, 4·channel + phase, are ordered by phase first: the shuffle then moves whole
-    pixels.
+    Can be compiled. The outputs of both convolutions before a pixel shuffle, 4·channel + phase, are ordered by phase first: a shuffle then
+    moves whole pixels.
     """
     _, blocks = size(weights)
     inner = [[_layer(weights, f"body.{block}.body.{place}") for place in (0, 2)] for block in range(blocks)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxbed.data import stream
 from jaxbed.data.deepaugment import runs
-from jaxbed.data.deepaugment.networks import NETWORKS
+from jaxbed.data.deepaugment.networks import DTYPES, NETWORKS
 from jaxbed.models import cae, edsr
 from peers import process
 from peers.images import smooth
@@ -29,23 +29,33 @@ class Case(NamedTuple):
     side_px: int  # shorter side; the longer one is a third longer, as of most of ImageNet's images
     run: int  # images that share weights
     batch: int
+    dtype: str  # in DTYPES
 
 
 def cases(small: bool) -> dict[str, Case]:
-    if small:
-        return {net: Case(net, 4, 2, 16, run=3, batch=2) for net in NETWORKS}
-    return {net: Case(net, 64, 16, network.side_px, run=round(1 / REFRESH), batch=8) for net, network in NETWORKS.items()}
+    """By names such as edsr_bfloat16."""
+    table = {}
+    for (net, network), dtype in itertools.product(NETWORKS.items(), DTYPES):
+        of_all = {"net": net, "dtype": dtype}
+        if small:
+            table[f"{net}_{dtype}"] = Case(width=4, blocks=2, side_px=16, run=3, batch=2, **of_all)
+        else:
+            table[f"{net}_{dtype}"] = Case(width=64, blocks=16, side_px=network.side_px, run=round(1 / REFRESH), batch=8, **of_all)
+    return table
 
 
 def generate(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
-    """Images per second with new weights and signals, in float32, against one image per call: PyTorch's, or jaxbed's without PyTorch."""
+    """Images per second with new weights and signals against one image per call: PyTorch's, or jaxbed's without PyTorch.
+
+    PyTorch computes in float32 beside float32, and as it does unless told otherwise, in TF32, beside both others.
+    """
     results = []
     for name, case in cases(arguments.small).items():
         if arguments.nets and name not in arguments.nets:
             continue
         ours = Arm(*generating(f"{case.run} share weights", case))
         if peer:
-            settings = {**case._asdict(), "refresh": REFRESH}
+            settings = {**case._asdict(), "refresh": REFRESH, "tf32": case.dtype != "float32"}
             with process.Other(arguments.peer_python, "peers.torch_deepaugment", settings, 1, "PyTorch") as other:
                 results.append(pair(f"{name} / PyTorch", [Arm(*other.arm()), ours], rules, _nothing))
         else:
@@ -82,8 +92,8 @@ def generating(name: str, case: Case) -> tuple:
     def run(steps: int) -> None:
         waiting: list = []
         for params, passes in itertools.islice(ahead, steps):
-            for given in passes:
-                waiting.append(network.outputs(params, *given))
+            for levels, shown_px, of_images in passes:
+                waiting.append(network.outputs(params, levels, shown_px, of_images, case.dtype))
                 if len(waiting) > 2:  # as the command, which fetches one batch while the device computes the next
                     np.asarray(waiting.pop(0))
         for output in waiting:

@@ -1,8 +1,8 @@
 """DeepAugment's images from PyTorch: `python -m peers.torch_deepaugment SETTINGS` (JSON), then a line `STEPS` per block on stdin.
 
 A step is one image, as in the published code: with the probability `refresh`, the clean weights are loaded and distorted again, then the
-image passes through the network alone. Settings: `generating.Case`, and refresh. What has no random choice is compiled where there is a
-GPU. Answers each block as `process.Workers` says.
+image passes through the network alone. Settings: `generating.Case`, refresh, and tf32, PyTorch's default. What has no random choice is
+compiled where there is a GPU. Answers each block as `process.Workers` says.
 """
 
 import json
@@ -16,6 +16,7 @@ from peers import torch_cae, torch_edsr
 from peers.images import smooth
 
 NETWORKS = {"edsr": torch_edsr, "cae": torch_cae}
+WARM_UP = 200  # images, among which every option is drawn that must be compiled
 
 
 def main() -> None:
@@ -25,6 +26,7 @@ def main() -> None:
     random.seed(0)
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = settings["tf32"]
     module = NETWORKS[settings["net"]]
     net = module.Network(settings["width"], settings["blocks"], cuda).to(device).eval()
     clean = {name: array.clone() for name, array in net.state_dict().items()}
@@ -37,6 +39,8 @@ def main() -> None:
 
     with torch.no_grad():
         renew()
+        for _ in range(WARM_UP if cuda else 1):
+            net(every[:1].to(device))
         for line in sys.stdin:
             for step in range(int(line)):
                 if random.random() < settings["refresh"]:

@@ -17,6 +17,9 @@ from jaxbed.data.deepaugment.mode import Mode
 from jaxbed.models import cae, edsr
 
 PyTree = Any
+# {arithmetic: (type of the maps, precision of products)}. tensorfloat32 is how PyTorch convolves on GPUs unless told otherwise: float32, of
+# which 10 bits of the mantissa enter a product. On CPUs it is float32.
+DTYPES = {"float32": ("float32", "float32"), "tensorfloat32": ("float32", "tensorfloat32"), "bfloat16": ("bfloat16", None)}
 Weights = dict[str, np.ndarray]
 Names = tuple[str, ...]  # of options
 
@@ -47,8 +50,13 @@ class Network(NamedTuple):
         return Drawn(signal, rng.integers(2**32, dtype=np.uint32)), names
 
     def outputs(self, params: PyTree, levels: Any, sizes_px: Any, drawn: Drawn, dtype: str = "float32") -> jax.Array:
-        """uint8 [N, h, w, 3], zeros outside each image's `output_sizes`, for canvases [N, H, W, 3] uint8 with images of sizes_px [N, 2]."""
-        return self.images(params, levels, sizes_px, drawn, dtype=dtype)
+        """uint8 [N, h, w, 3], zeros outside each image's `output_sizes`, for canvases [N, H, W, 3] uint8 with images of sizes_px [N, 2].
+
+        dtype: in DTYPES.
+        """
+        of_maps, precision = DTYPES[dtype]
+        with jax.default_matmul_precision(precision):
+            return self.images(params, levels, sizes_px, drawn, dtype=of_maps)
 
 
 @functools.partial(jax.jit, static_argnames="dtype")
