@@ -161,7 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="tensorfloat32", help="see jaxbed/data/deepaugment/networks.py")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--corrupt", choices=("fail", "skip"), default="fail", help="what to do with images that cannot be read")
-    parser.add_argument("--batch", type=int, default=8, help="most images in one pass, a power of two")
+    parser.add_argument("--batch", type=int, default=16, help="most images in one pass, a power of two")
     parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 1, 16), help="to read and write")
     parser.add_argument("--shard", default="1/1", help="k/n: every n-th run, from the k-th on")
     parser.add_argument("--verify", action="store_true", help="only check the existing images, write none")

@@ -121,11 +121,12 @@ def made(
             return None
 
     def prepared() -> Iterator[tuple]:
+        on_device = job.network.preparing(job.weights)
         for run in of_shard:
             if wanted.isdisjoint(run.tolist()):
                 continue
             distorted, _ = job.network.distort(job.generator(work, run[0], "weights"), job.weights, job.mode)
-            params = jax.device_put(job.network.prepare(distorted))
+            params = on_device(distorted)
             for first in range(0, len(run), READ * job.batch):
                 group = run[first : first + READ * job.batch].tolist()
                 if wanted.isdisjoint(group):
@@ -151,7 +152,8 @@ def made(
 
     waiting = None
     for rows, sizes_px, params, levels, drawn in stream.ahead(prepared()):
-        ready, waiting = waiting, (rows, sizes_px, job.network.outputs(params, levels, sizes_px, drawn, job.dtype))
+        output = stream.to_host(job.network.outputs(params, levels, sizes_px, drawn, job.dtype))
+        ready, waiting = waiting, (rows, sizes_px, output)
         if ready:
             yield from taken(*ready)
     if waiting:

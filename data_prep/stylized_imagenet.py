@@ -120,7 +120,7 @@ def stylized(
 
     waiting = None
     for made, content, painting in stream.ahead(batches()):
-        ready, waiting = waiting, (made, stylize(content, painting))
+        ready, waiting = waiting, (made, stream.to_host(stylize(content, painting)))
         if ready:
             yield ready[0], np.asarray(ready[1])[: len(ready[0])]
     if waiting:

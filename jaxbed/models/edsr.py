@@ -9,6 +9,7 @@ Weights are a flat dict under the published names, in PyTorch's layout (O, I, kh
 gradients run 8 times as fast there; on a GPU, both run the same convolutions.
 """
 
+import functools
 import math
 import pathlib
 import re
@@ -103,8 +104,13 @@ def _equal(given: np.ndarray, expected: np.ndarray) -> bool:
 def size(weights: Weights) -> tuple[int, int]:
     """(width, blocks) of weights under the published names; (64, 16) where the names do not tell."""
     head = weights.get("head.0.weight")
-    numbers = [int(match[1]) for name in weights if (match := re.fullmatch(r"body\.(\d{1,3})\.body\.[02]\.\w+", name))]
-    return len(head) if head is not None and head.ndim == 4 else 64, max(numbers, default=15) + 1
+    return len(head) if head is not None and head.ndim == 4 else 64, _blocks(tuple(weights))
+
+
+@functools.cache  # the same names are asked about for every image
+def _blocks(names_of_arrays: tuple[str, ...]) -> int:
+    numbers = [int(match[1]) for name in names_of_arrays if (match := re.fullmatch(r"body\.(\d{1,3})\.body\.[02]\.\w+", name))]
+    return max(numbers, default=15) + 1
 
 
 def prepare(weights: Weights) -> PyTree:

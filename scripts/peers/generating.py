@@ -40,7 +40,7 @@ def cases(small: bool) -> dict[str, Case]:
         if small:
             table[f"{net}_{dtype}"] = Case(width=4, blocks=2, side_px=16, run=3, batch=2, **of_all)
         else:
-            table[f"{net}_{dtype}"] = Case(width=64, blocks=16, side_px=network.side_px, run=round(1 / REFRESH), batch=8, **of_all)
+            table[f"{net}_{dtype}"] = Case(width=64, blocks=16, side_px=network.side_px, run=round(1 / REFRESH), batch=16, **of_all)
     return table
 
 
@@ -76,11 +76,12 @@ def generating(name: str, case: Case) -> tuple:
     sizes_px = np.full((case.run, 2), (height, width), np.int32)
 
     def prepared() -> Iterator[tuple[Any, list[tuple]]]:
+        on_device = network.preparing(weights)
         for number in itertools.count():
             rngs = (runs.generator(number, case.net, str(place), "signal") for place in range(case.run))
             drawn = [network.draw(of_image, "faithful", weights)[0] for of_image in rngs]
             distorted, _ = network.distort(runs.generator(number, case.net, "", "weights"), weights, "faithful")
-            params, passes = jax.device_put(network.prepare(distorted)), []
+            params, passes = on_device(distorted), []
             for canvas, chosen in runs.batches(sizes_px, case.batch):
                 levels = np.zeros((len(chosen), *canvas, 3), np.uint8)
                 levels[:, :height, :width] = image[chosen]
@@ -93,7 +94,7 @@ def generating(name: str, case: Case) -> tuple:
         waiting: list = []
         for params, passes in itertools.islice(ahead, steps):
             for levels, shown_px, of_images in passes:
-                waiting.append(network.outputs(params, levels, shown_px, of_images, case.dtype))
+                waiting.append(stream.to_host(network.outputs(params, levels, shown_px, of_images, case.dtype)))
                 if len(waiting) > 2:  # as the command, which fetches one batch while the device computes the next
                     np.asarray(waiting.pop(0))
         for output in waiting:

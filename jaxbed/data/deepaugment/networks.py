@@ -49,6 +49,16 @@ class Network(NamedTuple):
         signal, names = self.draw_signal(rng, mode, weights)
         return Drawn(signal, rng.integers(2**32, dtype=np.uint32)), names
 
+    def preparing(self, weights: Weights) -> Callable[[Weights], PyTree]:
+        """Prepares distorted weights on the device, to which it sends only the arrays that are not those of `weights`."""
+        there = jax.device_put(weights)
+
+        def prepared(distorted: Weights) -> PyTree:
+            changed = {name: array for name, array in distorted.items() if array is not weights[name]}
+            return self.prepare({**there, **jax.device_put(changed)})
+
+        return prepared
+
     def outputs(self, params: PyTree, levels: Any, sizes_px: Any, drawn: Drawn, dtype: str = "float32") -> jax.Array:
         """uint8 [N, h, w, 3], zeros outside each image's `output_sizes`, for canvases [N, H, W, 3] uint8 with images of sizes_px [N, 2].
 
