@@ -39,9 +39,10 @@ def size_of(path):
 
 def test_the_quick_plan_runs_each_method_once_with_its_control(tmp_path, monkeypatch):
     planned = shift_study.plan(tmp_path, "shapes", shift_study.QUICK)
-    given = {step.name: step.words for step in planned.steps}
+    steps = [step for stage in planned.stages for step in stage]
+    given = {step.name: step.words for step in steps}
     names = [method.name for method in planned.methods]
-    assert len(given) == len(planned.steps) and [name for name in given if name in names] == names
+    assert len(given) == len(steps) and [name for name in given if name in names] == names
     of_method = {}
     for method in planned.methods:
         words = given[method.name]
@@ -81,18 +82,50 @@ def test_finished_steps_are_skipped_and_a_failure_ends_the_study(tmp_path, monke
     def step(name, *words):
         return shift_study.Step(name, words, lambda: called.append(name))
 
-    steps = [step("a", "1"), step("b", "2")]
-    assert list(shift_study.execute(steps, tmp_path)) == ["a", "b"] and called == ["a", "b"]
-    shift_study.execute([steps[0], step("b", "3")], tmp_path)
+    stages = [[step("a", "1")], [step("b", "2")]]
+    assert list(shift_study.execute(stages, tmp_path)) == ["a", "b"] and called == ["a", "b"]
+    shift_study.execute([stages[0], [step("b", "3")]], tmp_path)
     assert called == ["a", "b", "b"]
-    monkeypatch.setattr(shift_study.launch, "side_by_side", lambda *_: iter([("", 130, 0.0)]))
+    monkeypatch.setattr(shift_study.launch, "side_by_side", lambda words, *_, **__: iter([(next(iter(words)), 130, 0.0)]))
     with pytest.raises(SystemExit) as ended:
-        shift_study.execute([*steps, shift_study.Step("c", ("nothing.py",))], tmp_path)
+        shift_study.execute([*stages, [shift_study.Step("c", ("nothing.py",))]], tmp_path)
     assert ended.value.code == 130
 
 
+def test_steps_of_a_stage_run_side_by_side_and_each_has_a_log(tmp_path, capsys):
+    meet = f"""
+import pathlib, sys, time
+folder, me, other = pathlib.Path({str(tmp_path)!r}), *sys.argv[1:]
+(folder / me).touch()
+while not (folder / other).exists():  # for ever, if they ran one after another
+    time.sleep(0.01)
+print("met", other)
+"""
+    stage = [shift_study.Step(f"to {other}", ("-c", meet, me, other)) for me, other in (("a", "b"), ("b", "a"))]
+    assert set(shift_study.execute([stage], tmp_path, 2)) == {"to a", "to b"}
+    assert (tmp_path / "logs" / "to b.log").read_text() == "met b\n" and "== to a ended after" in capsys.readouterr().out
+    failing = [shift_study.Step(name, ("-c", f"raise SystemExit({name})")) for name in "30"]
+    with pytest.raises(SystemExit) as ended:
+        shift_study.execute([failing], tmp_path, 2)
+    assert ended.value.code == 3 and str(tmp_path / "logs" / "3.log") in capsys.readouterr().err
+
+
+def test_several_jobs_measure_each_run_before_all(tmp_path):
+    def measured(jobs):
+        stages = shift_study.plan(tmp_path, "shapes", shift_study.QUICK, jobs).stages
+        return [[options.parse(step.words[3:]).workdirs for step in stage] for stage in stages if stage and "measure" in stage[0].words]
+
+    (together,), *_ = alone = measured(2)[::-1]
+    assert measured(1) == [[together]] and {path for (path,) in alone[1]} == set(together)
+
+
 @pytest.mark.parametrize(
-    ("words", "message"), [(["--seeds", "0"], "--seeds 0 must be at least 1"), (["--data", "."], "--data . has no sub-folder train")]
+    ("words", "message"),
+    [
+        (["--seeds", "0"], "--seeds 0 must be at least 1"),
+        (["--jobs", "0"], "--jobs 0 must be at least 1"),
+        (["--data", "."], "--data . has no sub-folder train"),
+    ],
 )
 def test_wrong_calls_are_refused(words, message, capsys):
     with pytest.raises(SystemExit):

@@ -195,8 +195,8 @@ def encode(params: PyTree, image: jax.Array, sizes_px: jax.Array) -> jax.Array:
     x = jnp.pad(canvas.cut(image, sizes_px), [(0, 0), *((0, -side % 4) for side in image.shape[1:3]), (0, 0)])
     for name in ("e_conv_1.1", "e_conv_2.1"):
         sizes_px = sizes_px // 2
-        x = jnp.pad(x, ((0, 0), (1, 2), (1, 2), (0, 0)))
-        x = canvas.cut(_rectified(_convolved(params[name], x, 0, stride=2)), sizes_px)
+        x = jnp.pad(x, ((0, 0), (0, 2), (0, 2), (0, 0)))  # published are (1, 2): `conv` adds the 1, and a GPU takes blocks of pixels
+        x = canvas.cut(_rectified(_convolved(params[name], x, 1, stride=2)), sizes_px)
     x = _residual(params, "e", x, sizes_px)
     return canvas.cut(jnp.tanh(_convolved(params["e_conv_3.0"], x, 2)), sizes_px).astype(jnp.float32)
 

@@ -84,10 +84,12 @@ def side_by_side(
     cwd: pathlib.Path | None = None,
     program: Sequence[str] | None = None,
     environments: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    logs: pathlib.Path | None = None,
 ) -> Iterator[tuple[str, int, float]]:
     """(name, exit code, seconds) of processes {name: arguments} of a program, by default Python, as each ends; `jobs` of them at a time.
 
-    environments {name: variables} are added to this process's own.
+    environments {name: variables} are added to this process's own. What each process prints is added to NAME.log in the folder `logs`, if
+    there is one.
 
     Whatever ends this early asks those that run to stop and waits until they have saved their state; subprocess.run would kill them.
     """
@@ -98,10 +100,10 @@ def side_by_side(
             while waiting and len(running) < jobs:
                 name = waiting.pop(0)
                 variables = {**environment, **environments.get(name, {})}
-                running[name] = (
-                    subprocess.Popen([*(program if program is not None else [sys.executable]), *commands[name]], cwd=cwd, env=variables),
-                    time.monotonic(),
-                )
+                words = [*(program if program is not None else [sys.executable]), *commands[name]]
+                with (logs / f"{name}.log").open("ab") if logs else contextlib.nullcontext() as log:
+                    process = subprocess.Popen(words, cwd=cwd, env=variables, stdout=log, stderr=log)
+                running[name] = process, time.monotonic()
             ended = [name for name, (process, _) in running.items() if process.poll() is not None]
             for name in ended:
                 process, begun = running.pop(name)
