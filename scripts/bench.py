@@ -46,7 +46,7 @@ def step(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
     for method in arguments.methods or tuple(cases.METHODS):
         case = cases.step(method, arguments.small)
         made, loss = Arm(*cases.training(f"jaxbed {method}", case, method)), case.first_loss(method)
-        if method != "erm":
+        if method != "erm" and not arguments.peer_alone:
             base = Arm(*cases.training("jaxbed erm", case, "erm"))
             results.append(pair(f"{method} / erm, {case.net.depth}", [base, made], rules, plausible(case.first_loss("erm"), loss)))
             del base  # its memory is needed
@@ -189,6 +189,7 @@ def main(argv: list[str] | None = None) -> dict:
     parser.add_argument("--seconds", type=float, default=3.0, help="least length of a block")
     parser.add_argument("--small", action="store_true", help="tiny networks: does it run? Its numbers mean nothing")
     parser.add_argument("--peer", choices=("stock", "fair", "none"), default="stock", help="PyTorch as a user writes it, or like jaxbed")
+    parser.add_argument("--peer-alone", action="store_true", help="of step: compare with PyTorch, and not with ERM")
     parser.add_argument("--peer-python", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--json", type=pathlib.Path, help="file for every number")
     arguments = parser.parse_args(argv)

@@ -78,6 +78,7 @@ def check(report, benchmark, results):
         (["step", "--methods", "foo"], "--methods foo: choose from erm"),
         (["array", "--seeds", "0"], "--seeds and --devices must be at least 1"),
         (["step", "--methods", "erm", *SMALL], "there are no two things to compare"),
+        (["step", "--methods", "padain", "--peer-alone", *SMALL], "there are no two things to compare"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(arguments, message, capsys, bare):
