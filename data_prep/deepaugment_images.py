@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from data_prep.paintings import UNREADABLE
+from jaxbed import parallel
 from jaxbed.data import decode, image_files, stream
 from jaxbed.data.deepaugment import runs
 from jaxbed.data.deepaugment.mode import Mode
@@ -152,7 +153,7 @@ def made(
 
     waiting = None
     for rows, sizes_px, params, levels, drawn in stream.ahead(prepared()):
-        output = stream.to_host(job.network.outputs(params, levels, sizes_px, drawn, job.dtype))
+        output = parallel.to_host(job.network.outputs(params, levels, sizes_px, drawn, job.dtype))
         ready, waiting = waiting, (rows, sizes_px, output)
         if ready:
             yield from taken(*ready)

@@ -35,6 +35,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_prep import paintings, recipes
 from data_prep.paintings import REPORT_S, SEED, SIDE, UNREADABLE, draw
+from jaxbed import parallel
 from jaxbed.data import decode, image_files, records, stream
 from jaxbed.data.stream import Images
 from jaxbed.system import ending, files
@@ -120,7 +121,7 @@ def stylized(
 
     waiting = None
     for made, content, painting in stream.ahead(batches()):
-        ready, waiting = waiting, (made, stream.to_host(stylize(content, painting)))
+        ready, waiting = waiting, (made, parallel.to_host(stylize(content, painting)))
         if ready:
             yield ready[0], np.asarray(ready[1])[: len(ready[0])]
     if waiting:

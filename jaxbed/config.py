@@ -15,11 +15,12 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 from jaxbed import values
 from jaxbed.data.source import Source
+from jaxbed.measures import overlaps
 from jaxbed.method import Info, Method
 from jaxbed.models.capabilities import Network
 from jaxbed.optim import Optim
 from jaxbed.parallel import Mesh
-from jaxbed.settings import MAY_CHANGE, current, differences, free
+from jaxbed.settings import MAY_CHANGE, OVERLAPS, current, differences, free
 from jaxbed.stats import names
 from jaxbed.system import files
 from jaxbed.training.curves import Config as Curves
@@ -185,8 +186,9 @@ def _module(name: Any) -> str:
 
 
 def saved(cfg: Train) -> dict:
-    """The content of config.json: the configuration, and the fields that MAY_CHANGE, for readers without its classes."""
-    return {**to_dict(cfg), MAY_CHANGE: _may_change(cfg)}
+    """The content of config.json: the configuration, and for readers without its classes what MAY_CHANGE and what it OVERLAPS with."""
+    tree = to_dict(cfg)
+    return {**tree, MAY_CHANGE: _may_change(cfg), OVERLAPS: overlaps.of_settings(tree)}
 
 
 def _may_change(cfg: Any, path: str = "") -> list[str]:
@@ -243,7 +245,8 @@ def load(workdir: pathlib.Path, modules: Collection[str] = ()) -> Train:
     """
     path = pathlib.Path(workdir) / "config.json"
     tree = read(path)
-    tree.pop(MAY_CHANGE, None)
+    for beside in (MAY_CHANGE, OVERLAPS):
+        tree.pop(beside, None)
     with files.guarded(path, CURE, "cannot be used"):
         foreign = [name for name in _named(tree) if _module(name) and not _is_within(_module(name), ("jaxbed", *modules))]
     wanted = dict.fromkeys([*modules, *map(_module, foreign)])

@@ -230,6 +230,14 @@ def gather(tree: PyTree) -> PyTree:
     return jax.tree.map(whole, tree)
 
 
+def to_host(array: jax.Array) -> jax.Array:
+    """The same array, which a GPU copies to memory of the host that it can write itself; np.asarray waits for it.
+
+    Into other memory, one H200 copied at a quarter of the speed, and the host waited for it.
+    """
+    return jax.device_put(array, array.sharding.with_memory_kind("pinned_host")) if jax.default_backend() == "gpu" else array
+
+
 def free_bytes() -> int | None:
     """Memory that is left on the fullest device of all; None where the backend does not count (CPU)."""
     counts = [device.memory_stats() for device in jax.local_devices()]

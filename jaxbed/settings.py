@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 MAY_CHANGE = "may_change"  # beside the fields of a run: dotted names of those on which nothing that was trained depends
+OVERLAPS = "overlaps"  # beside them, too: the corruptions of ImageNet-C that the augmentation resembles, see jaxbed.measures.overlaps
 SEEDS = ("seeds", "first_seed")
 RENAMED = {"sweep": "grid"}  # former names of fields of a run
 SHOWN = 80  # characters of a value
@@ -56,7 +57,7 @@ def _cut(value: Any) -> str:
 
 def free(*trees: dict) -> set[str]:
     """Dotted names of all fields that do not bind the runs of these configurations."""
-    return {MAY_CHANGE, *(name for tree in trees for name in _may_change(tree))}
+    return {MAY_CHANGE, OVERLAPS, *(name for tree in trees for name in _may_change(tree))}
 
 
 def _may_change(tree: dict) -> list[str]:

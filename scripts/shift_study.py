@@ -58,7 +58,7 @@ class Size(NamedTuple):
     severities: str
 
 
-FULL = Size(32, train=1536, val=160, test=240, epochs=12, batch=32, seeds=5, edsr_steps=1000, cae_steps=4000, severities="1-5")
+FULL = Size(32, train=1536, val=160, test=240, epochs=24, batch=32, seeds=5, edsr_steps=1000, cae_steps=4000, severities="1-5")
 QUICK = Size(32, train=512, val=64, test=64, epochs=6, batch=64, seeds=2, edsr_steps=200, cae_steps=600, severities="3")
 LARGE = Size(64, train=6144, val=800, test=2000, epochs=24, batch=64, seeds=5, edsr_steps=2000, cae_steps=8000, severities="1-5")
 

@@ -16,7 +16,20 @@ import tiny
 from PIL import Image
 
 from jaxbed import command_line, config, parallel, values
-from jaxbed.data import bar, bffhq, biased_images, colored_mnist, corrupted_cifar10, folder, held_out, imagenet, noise, shapes, waterbirds
+from jaxbed.data import (
+    augment,
+    bar,
+    bffhq,
+    biased_images,
+    colored_mnist,
+    corrupted_cifar10,
+    folder,
+    held_out,
+    imagenet,
+    noise,
+    shapes,
+    waterbirds,
+)
 from jaxbed.evaluation import decision_rules
 from jaxbed.methods import lff
 from jaxbed.models import efficientnet, mlp, resnet, simple_conv, style_network
@@ -207,7 +220,7 @@ def test_every_configuration_survives_json(stem, dataset):
 
 
 def test_mixtures_have_equal_shares_and_their_schedules():
-    for which, shares in (("cae", (1, 1)), ("edsr_biasbed", (1, 1)), ("cae_edsr", (1, 1, 1))):
+    for which, shares in (("cae", (1, 1)), ("edsr_biasbed", (1, 1)), ("cae_edsr", (1, 1, 1)), ("imagenet", (1, 1, 1))):
         cfg = of_file("deepaugment_erm").get_config(which)
         assert cfg.data.shares == shares and cfg.init_from == ""
         assert (cfg.epochs, cfg.batch_size) == ((100, 256) if "biasbed" in which else (30, 1024))
@@ -722,3 +735,15 @@ def test_the_default_workdir_names_file_data_and_what_was_given(monkeypatch, wor
 @pytest.mark.parametrize(("seeds", "devices"), [(0, 1), (1, 1), (3, 3), (10, 10), (20, 10), (13, 1), (25, 5)])
 def test_cpu_devices_divide_the_seeds(seeds, devices):
     assert parallel.cpu_devices(seeds) == devices
+
+
+def test_a_saved_configuration_tells_which_corruptions_its_augmentation_resembles(tmp_path):
+    cfg = dataclasses.replace(of_file("speckle").get_config("folder"), data=shapes.Config(augment=augment.Config(noise="speckle")))
+    config.claim(cfg, tmp_path)
+    kept = json.loads((tmp_path / "config.json").read_text())
+    assert kept["overlaps"] == ["gaussian_noise", "impulse_noise", "shot_noise", "speckle_noise"] and config.load(tmp_path) == cfg
+    del kept["overlaps"]  # as former versions saved it
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    (tmp_path / "checkpoints").mkdir()
+    config.claim(cfg, tmp_path)
+    assert config.load(tmp_path) == cfg

@@ -185,7 +185,7 @@ PLACES = {
     ("models/conv.py", "form"): "XLA's convolution per seed; a product for 1 x 1 kernels of stride 1, and for maps of at most 4 pixels",
     ("models/conv.py", "depthwise_conv"): "a sum of shifted maps, which is one loop",
     ("models/reflect_conv.py", "convolve"): "the convolution as it is, as in `conv`",
-    ("data/stream.py", "to_host"): "its arrays as they are: np.asarray copies them",
+    ("parallel.py", "to_host"): "its arrays as they are: np.asarray copies them",
     ("training/program.py", "steps_per_call"): "many steps per dispatch, as on a GPU: only CPUs are slow in loops",
     ("methods/fast_adversarial.py", "attacked"): "the loop of an attack as a loop, as on a GPU",
     ("measures/answering.py", "_answer"): "programs that are compiled in threads, as on a GPU: only CPUs compile them while they answer",

@@ -10,7 +10,7 @@ import pytest
 
 from jaxbed.evaluation.answers import write
 from jaxbed.evaluation.measures import Answers
-from jaxbed.measures import figures, main, report, robustness_figures, scores, shape_votes, table
+from jaxbed.measures import figures, main, protocol, report, robustness_figures, scores, shape_votes, table
 from jaxbed.measures.conditions import attack_name, band_name, corruption_name
 from jaxbed.measures.critical_band import SIGMAS
 from jaxbed.measures.spectral import CUTOFFS
@@ -384,3 +384,63 @@ def test_severities_clean_errors_and_sizes_of_networks():
     scores = pd.DataFrame({"test": [90.0, 80.0]}, index=["erm", "narrow"])
     (axes,) = robustness_figures.size(pd.Series({"erm": 1000, "narrow": 100}), scores).axes
     assert axes.lines[0].get_xydata().tolist() == [[100, 80], [1000, 90]] and axes.get_xscale() == "log"
+
+
+# What the tables say beside the numbers
+
+
+def test_numbers_over_what_was_trained_with_are_marked_and_the_protocol_is_told(summary, tmp_path):
+    augment = {"mean": [0.5], "std": [0.25], "noise": "speckle"}
+    settings = {"erm": {"data": {"side_px": 224, "resize_px": 256, "augment": augment | {"noise": "none"}}}, "noisy": {"data": {}}}
+    settings["noisy"]["data"] = settings["erm"]["data"] | {"augment": augment}
+    one = of_set(summary, "erm")
+    one = one[one["metric"].isin(["clean", "fog_1"])]
+    numbers = ("mce_jax", "relative_mce_jax", "imagenet_c_jax", "imagenet_cbar_jax")
+    means = [one.drop_duplicates("run").assign(metric=name, value=0.5, n_correct=np.nan, n_total=np.nan) for name in numbers]
+    one = pd.concat([one, *means])
+    measured = {}
+    for name, content in settings.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(content))
+        measured[tmp_path / name] = one.drop(columns="model").assign(algorithm=name)
+    found = table.summarise(measured, [])
+    heads, *lines = found.cells("test")
+    for line in lines:
+        marked = {head for head, cell in zip(heads, line, strict=True) if cell.endswith(" †")}
+        assert marked == (set(numbers[:3]) if line[0].startswith("noisy") else set())
+    assert set(numbers) < set(heads)
+    assert [note for note in found.notes if note.startswith("protocol: erm")] == [
+        "protocol: erm, noisy: shorter side resized to 256 px, central 224 px; pixels in [0, 1] less (0.5), over (0.25)"
+    ]
+    assert "note: † noisy has trained with changes like gaussian_noise, impulse_noise, shot_noise, speckle_noise" in table.text(found)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"size_px": 64, "fit": "crop"}, "shorter side resized to 64 px, central 64 px"),
+        ({"size_px": 64, "fit": "stretch"}, "both sides stretched to 64 px"),
+        ({"side_px": 224, "resize_px": 0}, "central 224 px"),
+        ({"side_px": 224}, "images of 224 px"),
+        ({}, ""),
+    ],
+)
+def test_protocols_in_words(data, words):
+    assert protocol.of_settings({"data": data}) == words
+
+
+def test_accuracy_is_drawn_over_size_where_sizes_differ(summary, tmp_path):
+    def drawn(*parameters):
+        folders = {}
+        for model, number in zip(("erm", "_weak"), parameters, strict=True):
+            folders[model] = tmp_path / model
+            path = folders[model] / table.FOLDER / "test" / "about.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"parameters": number} if number else {}))
+        return list(report._of_sizes(summary._replace(folders=folders), "test", of_set(summary, *folders)))
+
+    assert drawn(100, 100) == drawn(100, 0) == []
+    (one,) = drawn(1000, 10)
+    assert one.name == "imagenet_c_test_size" and one.caption.endswith("_weak 10, erm 1,000.")
+    panels = {axes.get_title("left"): axes.lines[0] for axes in one.make().axes if axes.lines}
+    assert list(panels) == ["noise", "weather"] and panels["noise"].get_xdata().tolist() == [10, 1000]

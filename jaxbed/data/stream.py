@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 GROUP = 16  # images per task of a thread: fewer cost time in Python, more wait for the slowest
@@ -167,14 +166,6 @@ def batches(
             batch, taken = next(read)
         del begun[step]
         yield batch, taken
-
-
-def to_host(array: jax.Array) -> jax.Array:
-    """The same array, which a GPU copies to memory of the host that it can write itself; np.asarray waits for it.
-
-    Into other memory, one H200 copied at a quarter of the speed, and the host waited for it.
-    """
-    return jax.device_put(array, array.sharding.with_memory_kind("pinned_host")) if jax.default_backend() == "gpu" else array
 
 
 def ahead(items: Iterator[Any], count: int = AHEAD) -> Iterator[Any]:

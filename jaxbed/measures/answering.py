@@ -5,13 +5,14 @@ are written.
 
 WORKDIR/measures/<set>/<condition>/<epoch>.npz   as WORKDIR/responses/<set>/<epoch>.npz, of the seeds that count at that epoch; images are
                                                  those of responses/<set>/images.csv
-WORKDIR/measures/<set>/about.json                size of the images, constants of conditions, decision
+WORKDIR/measures/<set>/about.json                parameters of a network, size of the images, constants of conditions, decision
 
 Of a run with a grid, each grid point has them in its own folder.
 """
 
 import functools
 import json
+import math
 import pathlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -83,13 +84,14 @@ def answer(
         raise ValueError(f"{epochs.folder} has no checkpoint of epoch {missing[0]}; those of {_spans(there)} are there")
     identities = {epoch: epochs.identity(epoch) for epoch in sorted(set(epoch_of.tolist()))}
     weights = functools.cache(lambda: _weights(program, epochs, epoch_of))
+    parameters = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(program.state.params))
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         for number, point in enumerate(points):
             rows = slice(number * cfg.seeds, (number + 1) * cfg.seeds)
             networks = functools.cache(functools.partial(_networks, program, point, rows, weights))
             for exam in exams_of(point.source):
                 images = exam.opened()
-                whole = ask(workdir / point.name / FOLDER / exam.name, images, exam.conditions_of(images))
+                whole = ask(workdir / point.name / FOLDER / exam.name, images, exam.conditions_of(images), parameters)
                 looked = functools.partial(_unanswered, whole, epoch_of[rows], program.seeds.numbers[rows], identities)
                 left = set(processes.first(looked))
                 blocks = functools.cache(functools.partial(_blocks, networks, images.split))
@@ -119,14 +121,14 @@ def _repeated(chosen: Sequence[Mapping[int, int]], seeds: int) -> Iterator[Mappi
     return (of_point for of_point in chosen for _ in range(seeds))
 
 
-def ask(folder: pathlib.Path, images: EvaluationSet, applied: Sequence[Condition | Attacked]) -> Question:
-    """The question whether networks know images under conditions; writes down what the answers will mean."""
+def ask(folder: pathlib.Path, images: EvaluationSet, applied: Sequence[Condition | Attacked], parameters: int) -> Question:
+    """The question whether networks of so many parameters know images under conditions; writes down what the answers will mean."""
     identity = evaluate.identity(images)
     asked = {name: f"{identity} {condition.identity}" for condition in applied for name in condition.answers}
 
     def note() -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        files.write(folder / "about.json", json.dumps(_about(images), indent=2) + "\n")
+        files.write(folder / "about.json", json.dumps({"parameters": parameters, **_about(images)}, indent=2) + "\n")
 
     processes.first(note)
     return Question(folder, images, applied, asked)

@@ -13,6 +13,7 @@ from jaxbed.evaluation import metrics
 from jaxbed.evaluation.answers import read_sets
 from jaxbed.measures import corruption_error, figures, options, robustness_figures, shape_votes, table
 from jaxbed.stats import names, tables
+from jaxbed.stats.evidence.families import FAMILIES
 from jaxbed.stats.figures import style
 from jaxbed.stats.figures.drawing import Figure
 from jaxbed.stats.output import destination, html
@@ -89,6 +90,7 @@ def _of_answers(summary: table.Summary) -> Iterator[Drawing]:
         if len(found := figures.cells(rows, figures.BAND)):
             yield _of_channels(summary, str(dataset), _of_models(rows, found))
         yield from _of_corruptions(str(dataset), rows)
+        yield from _of_sizes(summary, str(dataset), rows)
         if len(found := figures.cells(rows, figures.ATTACK)):
             caption = f"{dataset}: accuracy under attacks, mean over seeds. Dotted: unchanged images.{_left_out(found)}"
             yield Drawing("Attacks", f"attacks_{dataset}", caption, functools.partial(figures.attacks, _of_models(rows, found)))
@@ -133,6 +135,22 @@ def _of_severities(heading: str, name: str, rows: pd.DataFrame, cells: pd.DataFr
     yield Drawing("Corruptions", f"{name}_severities", caption, functools.partial(robustness_figures.severities, cells, clean))
     caption = f"{heading}: clean error, and mean error over corruptions and severities, not divided by AlexNet's; mean over seeds."
     yield Drawing("Corruptions", f"{name}_clean", caption, functools.partial(robustness_figures.clean_against_corrupted, cells, clean))
+
+
+def _of_sizes(summary: table.Summary, dataset: str, rows: pd.DataFrame) -> Iterator[Drawing]:
+    """Of models with different numbers of parameters, which were measured under ImageNet-C's corruptions."""
+    cells = figures.cells(rows, figures.CORRUPTION)
+    means = cells.groupby(["model", "corruption"])["value"].mean().unstack()
+    known = {family: [member for member in members if member in means] for family, members in FAMILIES.items()}
+    scores = pd.DataFrame({family: 100 * means[members].mean(axis=1) for family, members in known.items() if members})
+    if scores.empty or len(scores) < 2:
+        return
+    about = (summary.folders[model] / table.FOLDER / dataset / "about.json" for model in scores.index)
+    parameters = pd.Series([files.read_object(path).get("parameters", 0) for path in about], scores.index)
+    if parameters.all() and parameters.nunique() > 1:
+        listed = ", ".join(f"{model} {number:,}" for model, number in parameters.sort_values().items())
+        caption = f"{dataset}: accuracy in % over the number of parameters, mean over corruptions, severities and seeds. {listed}."
+        yield Drawing("Corruptions", f"imagenet_c_{dataset}_size", caption, functools.partial(robustness_figures.size, parameters, scores))
 
 
 def _of_models(rows: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from jaxbed.evaluation import metrics
-from jaxbed.measures import shape_votes
-from jaxbed.measures.corruption_error import MADE_HERE
+from jaxbed.measures import overlaps, protocol, shape_votes
+from jaxbed.measures.corruption_error import MADE_HERE, MAIN
 from jaxbed.stats import tables
 from jaxbed.stats.reading import workdirs
 from jaxbed.system import files
@@ -48,6 +48,7 @@ class Summary(NamedTuple):
     shape_bias: list[str]  # in words
     notes: list[str]
     folders: dict[str, pathlib.Path]  # {model: its run, or grid point}
+    trained_with: dict[str, list[str]]  # {model: corruptions of ImageNet-C that its augmentation resembles}
 
     def cells(self, dataset: str) -> list[list[str]]:
         """The table that is printed of a set, a row for each model; heads first."""
@@ -55,8 +56,14 @@ class Summary(NamedTuple):
         images = f"n = {shown['n_total'].max():.0f}; " if shown["n_total"].notna().any() else ""
         lines = [[f"{dataset} ({images}seeds)", *wide.columns]]
         for model, of_model in wide.groupby(level="model", sort=False):
-            lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) for name in of_model.columns)])
+            marks = {name: f" {overlaps.MARK}" if self.is_marked(str(model), str(name)) else "" for name in of_model.columns}
+            lines.append([f"{model} ({len(of_model)})", *(_cell(of_model[name].to_numpy()) + mark for name, mark in marks.items())])
         return lines
+
+    def is_marked(self, model: str, metric: str) -> bool:
+        """Whether a number of a network is over corruptions some of which it has trained with."""
+        of_all = metric.removeprefix("relative_").startswith(("mce", "imagenet_c_")) or metric == "imagenet_c"
+        return of_all and not set(MAIN).isdisjoint(self.trained_with[model])
 
 
 def summarise(measured: Mapping[pathlib.Path, pd.DataFrame], notes: Sequence[str]) -> Summary:
@@ -75,7 +82,29 @@ def summarise(measured: Mapping[pathlib.Path, pd.DataFrame], notes: Sequence[str
     without_frost = f"imagenet_c{MADE_HERE}_without_frost" in set(rows["metric"])
     frost = ["note: without photographs of frozen glass (--frost DIR) there is no frost, and so no mCE"] if without_frost else []
     folders = {of_run["model"].iloc[0]: folder for folder, of_run in named.items() if len(of_run)}
-    return Summary(rows, wide, _shape_bias(rows), [*notes, *frost], folders)
+    settings = {model: files.read_object(folder / "config.json") for model, folder in folders.items() if (folder / "config.json").is_file()}
+    trained_with = {model: overlaps.of_settings(settings.get(model, {})) for model in folders}
+    summary = Summary(rows, wide, _shape_bias(rows), [*notes, *frost], folders, trained_with)
+    return summary._replace(notes=[*summary.notes, *_protocols(settings, rows), *_overlaps(summary)])
+
+
+def _protocols(settings: Mapping[str, dict], rows: pd.DataFrame) -> list[str]:
+    """How images reach the networks: a line for each way, with the models that have it; and what mCE is divided by."""
+    models: dict[str, list[str]] = {}
+    for model, of_model in settings.items():
+        models.setdefault(protocol.of_settings(of_model), []).append(model)
+    ways = [f"protocol: {', '.join(of_way)}: {words}" for words, of_way in models.items() if words]
+    by_alexnet = any(metric.startswith("mce") and not metric.endswith("_of_baseline") for metric in rows["metric"].unique())
+    return ways + ["protocol: mCE is over AlexNet's errors, as published with ImageNet-C"] * by_alexnet
+
+
+def _overlaps(summary: Summary) -> list[str]:
+    metrics_of = {model: {metric for wide in summary.wide.values() for metric in wide.columns} for model in summary.folders}
+    marked = [model for model, every in metrics_of.items() if any(summary.is_marked(model, metric) for metric in every)]
+    return [
+        f"note: {overlaps.MARK} {model} has trained with changes like {', '.join(summary.trained_with[model])}, so these test no shift"
+        for model in marked
+    ]
 
 
 def text(summary: Summary) -> str:

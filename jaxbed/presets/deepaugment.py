@@ -10,7 +10,8 @@ import dataclasses
 from jaxbed.config import MethodConfig, Train
 from jaxbed.presets import datasets
 
-SETS = {"cae": ("CAE",), "edsr": ("EDSR",), "cae_edsr": ("CAE", "EDSR")}  # folders next to ImageNet
+BOTH = ("CAE", "EDSR")
+SETS = {"cae": ("CAE",), "edsr": ("EDSR",), "cae_edsr": BOTH, "imagenet": BOTH}  # folders next to ImageNet
 
 
 def schedule(cfg: Train) -> Train:
@@ -20,7 +21,8 @@ def schedule(cfg: Train) -> Train:
 
 
 def build(name: str, method: MethodConfig, which: str, shuffled: bool = False) -> Train:
-    """The run of one method on ImageNet and the sets that `which` names: cae, edsr or cae_edsr; with _biasbed, on BiasBed's schedule.
+    """The run of one method on ImageNet and the sets that `which` names: cae, edsr, or cae_edsr, which `imagenet` also means; with
+    _biasbed, on BiasBed's schedule.
 
     Each batch holds equal shares of all sets. shuffled: all images are shuffled together instead; data.more then names the folders of SETS,
     and where these are not there, the run is refused. `folder`: the user's own images, with a table that lists those of all sets. Raises

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxbed import parallel
 from jaxbed.data import stream
 from jaxbed.data.deepaugment import runs
 from jaxbed.data.deepaugment.networks import DTYPES, NETWORKS
@@ -94,7 +95,7 @@ def generating(name: str, case: Case) -> tuple:
         waiting: list = []
         for params, passes in itertools.islice(ahead, steps):
             for levels, shown_px, of_images in passes:
-                waiting.append(stream.to_host(network.outputs(params, levels, shown_px, of_images, case.dtype)))
+                waiting.append(parallel.to_host(network.outputs(params, levels, shown_px, of_images, case.dtype)))
                 if len(waiting) > 2:  # as the command, which fetches one batch while the device computes the next
                     np.asarray(waiting.pop(0))
         for output in waiting:

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxbed import settings
 from jaxbed.evaluation import metrics
+from jaxbed.measures import overlaps
 from jaxbed.measures.corruption_error import EXTRA, MAIN
 from jaxbed.stats import names
 
 FAMILIES = {
-    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "noise": overlaps.NOISE,
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     "weather": ("snow", "frost", "fog", "brightness"),
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 }
 SETS = {f"ImageNet-C {family}": members for family, members in FAMILIES.items()}
-COLOURS = {"brightness": "brightness", "contrast": "contrast", "saturation": "saturate"}  # fields of data.augment: corruptions
-WITH_COLOURS = 13  # operations of AugMix, of which the last four are colour, contrast, brightness and sharpness
 CELL = re.compile(rf"({'|'.join(MAIN)})_([1-5])")
 
 
@@ -37,18 +37,9 @@ class Run(NamedTuple):
 
 
 def trained_with(config: Mapping[str, Any]) -> set[str]:
-    """The corruptions that the augmentation of a saved configuration resembles.
-
-    Speckle and Gaussian noise count as the whole family of noise. Images that were changed before training do not show in a configuration.
-    """
-    found: set[str] = set()
-    augment = (config.get("data") or {}).get("augment") or {}
-    if augment.get("noise", "none") != "none":
-        found |= {*FAMILIES["noise"], "speckle_noise"}
-    found |= {corruption for field, corruption in COLOURS.items() if augment.get(field)}
-    if (config.get("method") or {}).get("operations") == WITH_COLOURS:
-        found |= set(COLOURS.values())
-    return found
+    """The corruptions that the augmentation of a saved configuration resembles; those saved by former versions do not tell."""
+    told = config.get(settings.OVERLAPS)
+    return set(told) if isinstance(told, list) else set(overlaps.of_settings(config))
 
 
 def named(text: str) -> set[str]:

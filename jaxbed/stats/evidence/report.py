@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from jaxbed.measures import overlaps
 from jaxbed.stats import tables
 from jaxbed.stats.evidence import effects, figures, resampling
 from jaxbed.stats.evidence.study import Given, Study
@@ -29,8 +30,7 @@ WORDS = {  # in CSV files, where a cell that begins with + or - may be taken for
     "evidence_effective": OF_SYMBOLS,
     "published_view": {"+": "for", "-": "not for", "": ""},
 }
-OVERLAP = "†"  # follows the symbol of a cell whose corruptions resemble what the treated algorithm has trained with
-OF_OVERLAP = f"{OVERLAP} the treated algorithm has trained with changes like those of the set"
+OF_OVERLAP = f"{overlaps.MARK} the treated algorithm has trained with changes like those of the set"
 MINUS = re.compile(r"(?<![\w-])-(?=[\d\s]|$)")  # a sign, not a hyphen
 CAPTION = "Raw effect D and effective effect ER in points with 95 % intervals, positive is better"
 
@@ -99,7 +99,7 @@ def _key(cells: pd.DataFrame) -> str:
 
 def _symbols(cells: pd.DataFrame) -> pd.DataFrame:
     """Hypotheses in rows, sets in columns, after the raw effects."""
-    marked = cells["evidence"] + [f" {OVERLAP}" * bool(words) for words in cells["overlaps"]]
+    marked = cells["evidence"] + [f" {overlaps.MARK}" * bool(words) for words in cells["overlaps"]]
     wide = cells.assign(marked=marked).pivot(index="hypothesis", columns="dataset", values="marked")
     wide = wide.loc[cells["hypothesis"].unique(), cells["dataset"].unique()]
     return wide.rename_axis(columns=None).reset_index()
