@@ -5,7 +5,8 @@
     jaxbed evidence --paper shift --tables DIR [--margins FILE.csv] [--out DIR]
 
 Exit code 0; 2 for invalid input, with the reason on stderr. Source: Hendrycks et al., "The Many Faces of Robustness: A Critical Analysis of
-Out-of-Distribution Generalization" (2021), whose tables 4 and 6 the second form shows next to what the paper's numbers support.
+Out-of-Distribution Generalization" (2021), whose tables 4 and 6 the second form shows next to what the paper's numbers support; it writes
+all thirteen as LaTeX.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from jaxbed.stats import progress
-from jaxbed.stats.evidence import abstract, published, report, runs, study
+from jaxbed.stats.evidence import abstract, printed, published, report, runs, study
 from jaxbed.stats.evidence.report import Result
 from jaxbed.stats.output import destination
 from jaxbed.system import ending
@@ -87,4 +88,4 @@ def _published(asked: argparse.Namespace) -> Result:
     read = published.read(asked.tables, asked.margins)
     compared = study.compare(read.given)
     views = {title: published.beside(compared.cells, view) for title, view in read.views.items()}
-    return Result(read.given, compared, abstract.test(read.given, compared), read.misprints, views)
+    return Result(read.given, compared, abstract.test(read.given, compared), read.misprints, views, printed.tables(asked.tables))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from jaxbed.measures import overlaps
 from jaxbed.stats import tables
-from jaxbed.stats.evidence import effects, figures, resampling
+from jaxbed.stats.evidence import effects, figures, printed, resampling
 from jaxbed.stats.evidence.study import Given, Study
 from jaxbed.stats.figures import drawing, style
 from jaxbed.stats.figures.drawing import Figure
@@ -20,7 +20,7 @@ from jaxbed.stats.output import files, html
 NAMES = ("evidence.csv", "pairs.csv", "abstract.csv", "evidence.json", "report.html")
 OPTIONAL = (  # removed if not written: files of an earlier call would mislead
     *(f"figures/planes.{kind}" for kind in drawing.KINDS),
-    *(f"tables/table_{number}.tex" for number in (4, 6)),
+    *(f"tables/table_{number}.tex" for number in printed.NUMBERS),
 )
 BLANK = "·"  # an untested cell in the terminal
 KEY = "; ".join(f"{symbol or BLANK} {words}" for symbol, words in effects.SYMBOLS.items())
@@ -43,6 +43,7 @@ class Result(NamedTuple):
     abstract: pd.DataFrame
     misprints: Sequence[str] = ()
     views: Mapping[str, pd.DataFrame] = MappingProxyType({})  # {"Table 4": the paper's cells beside ours}
+    printed: Mapping[str, pd.DataFrame] = MappingProxyType({})  # {"Table 1": the paper's numbers}
 
 
 def text(result: Result) -> str:
@@ -77,6 +78,7 @@ def write(folder: Path, result: Result, argv: Sequence[str]) -> list[Path]:
     latex = {"evidence": _latex(f"Evidence. {_key(result.study.cells)}.", _symbols(result.study.cells))}
     latex["effects"] = _latex(f"{CAPTION}.", _described(result.study.cells[result.study.cells["pairs"] > 0]))
     latex |= {title.lower().replace(" ", "_"): _latex(f"{title}: paper / ours.", _compared(view)) for title, view in result.views.items()}
+    latex |= {title.lower().replace(" ", "_"): _latex(f"{title} as printed.", rows) for title, rows in result.printed.items()}
     for name, content in latex.items():
         written.append(folder / "tables" / f"{name}.tex")
         written[-1].write_text(content, encoding="utf-8", newline="\n")
