@@ -74,6 +74,12 @@ class Method(NamedTuple):
     images: tuple[str, ...] = ()  # DeepAugment's sets
 
     @property
+    def differs(self) -> str:
+        """In what it differs from ERM, where that is more than one thing."""
+        own = "" if self.config.startswith("deepaugment_erm") else " method"
+        return f"images schedule{own}" if self.images else ""
+
+    @property
     def table(self) -> str:
         """Stem of the table of its images."""
         return "_".join(self.images) or "plain"
@@ -123,8 +129,10 @@ def pairs_table(methods: list[Method]) -> pd.DataFrame:
     """The content of pairs.csv: a row for each treated algorithm."""
     treated = [method for method in methods if method.hypothesis]
     synthetic = {AUGMENTATION: "yes", DEEPAUGMENT: "yes"}
-    rows = [(method.hypothesis, method.name, PLAIN[0].name, synthetic.get(method.hypothesis, "no"), "") for method in treated]
-    return pd.DataFrame(rows, columns=["hypothesis", "treated", "control", "synthetic", "overlaps"])
+    rows = [
+        (method.hypothesis, method.name, PLAIN[0].name, synthetic.get(method.hypothesis, "no"), "", method.differs) for method in treated
+    ]
+    return pd.DataFrame(rows, columns=["hypothesis", "treated", "control", "synthetic", "overlaps", "differs"])
 
 
 def training(method: Method, size: Size, out: pathlib.Path) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pandas as pd
 from jaxbed.data import model_vs_human
 from jaxbed.evaluation import metrics
 from jaxbed.stats import names
-from jaxbed.stats.evidence import families, line, resampling, study
+from jaxbed.stats.evidence import families, line, resampling, study, tags
 from jaxbed.stats.evidence.resampling import Sampled
 from jaxbed.stats.evidence.study import MCE, Given, Pair
 from jaxbed.stats.reading import delimited, numbers, workdirs
@@ -77,7 +77,12 @@ def read(
         provenance.setdefault(algorithm, []).extend(f"{path}: seed {seed}, epoch {epoch}" for seed, epoch in epochs.items())
     workdirs.refuse_other_settings(sources)
     algorithms = list(dict.fromkeys(source["algorithm"] for source in sources))
-    listed = read_pairs(pairs, algorithms, trained_with)
+    fingerprints = {source["algorithm"]: {tags.TRAINING_SET: source["data"].get(tags.TRAINING_SET)} for source in sources}
+    settings_of = {source["algorithm"]: source["settings"] | fingerprints[source["algorithm"]] for source in sources if source["settings"]}
+    listed = read_pairs(pairs, algorithms, trained_with, settings_of)
+    for differs in dict.fromkeys(pair.differs for pair in listed if len(pair.differs) > 1):
+        of_these = names.listed([f"{pair.treated} / {pair.control}" for pair in listed if pair.differs == differs])
+        notes.append(f"pairs that differ in {', '.join(differs)}, as {pairs.name} says: {of_these}")
     shifted = {name: _sample(name, blocks) for name, blocks in found["ood"].items()}
     shifted |= _mce(found[MCE], algorithms, notes)
     in_distribution = _iid(found["test"], iid, notes)
@@ -91,11 +96,18 @@ def read(
     )  # fmt: skip
 
 
-def read_pairs(path: Path, algorithms: Sequence[str], trained_with: Mapping[str, set[str]] = MappingProxyType({})) -> list[Pair]:
+def read_pairs(
+    path: Path,
+    algorithms: Sequence[str],
+    trained_with: Mapping[str, set[str]] = MappingProxyType({}),
+    settings_of: Mapping[str, Mapping] = MappingProxyType({}),
+) -> list[Pair]:
     """The rows hypothesis,treated,control of a table.
 
     An optional column `synthetic` says yes for augmentation with synthetic images. `overlaps` names families or corruptions of ImageNet-C
     that the treated algorithm has trained with, in addition to those of trained_with {algorithm: corruptions}, by its configuration.
+    `differs` names the tags of a pair that differs in more than one, by settings_of {algorithm: configuration}; see `tags`.
+    Raises ValueError, with the line, for what cannot be used.
     """
     table = delimited.read(path)
     columns = {name: names.find(name, table.columns) for name in PAIR_COLUMNS}
@@ -103,7 +115,7 @@ def read_pairs(path: Path, algorithms: Sequence[str], trained_with: Mapping[str,
         raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(table.columns)}")
     if table.empty:
         raise ValueError(f"{path} has no pairs: write a line hypothesis,treated,control for each")
-    synthetic, overlaps = (names.find(name, table.columns) for name in ("synthetic", "overlaps"))
+    synthetic, overlaps, differs = (names.find(name, table.columns) for name in ("synthetic", "overlaps", "differs"))
     pairs = []
     for number, row in table.iterrows():
         hypothesis, *both = (names.clean(row[columns[name]]) for name in PAIR_COLUMNS)
@@ -120,10 +132,13 @@ def read_pairs(path: Path, algorithms: Sequence[str], trained_with: Mapping[str,
             raise ValueError(f"{path}: line {number}: synthetic is {names.quoted(text)}; write yes, no or nothing")
         try:
             told = families.named(row[overlaps]) if overlaps else set()
+            given = tags.named(row[differs]) if differs else ()
+            known = treated in settings_of and control in settings_of
+            found = tags.check(settings_of[treated], settings_of[control], given) if known else given
         except ValueError as error:
             raise ValueError(f"{path}: line {number}: {error}") from error
         alike = told | (trained_with.get(treated, set()) - trained_with.get(control, set()))
-        pairs.append(Pair(hypothesis, treated, control, text == "yes", tuple(sorted(alike))))
+        pairs.append(Pair(hypothesis, treated, control, text == "yes", tuple(sorted(alike)), found))
         if pairs[-1][:3] in [pair[:3] for pair in pairs[:-1]]:
             raise ValueError(f"{path}: line {number} repeats the pair {treated}, {control} of {names.quoted(hypothesis)}: delete it")
     return pairs

@@ -33,6 +33,7 @@ class Pair(NamedTuple):
     control: str
     synthetic: bool = False  # augmentation with synthetic images
     overlaps: tuple[str, ...] = ()  # ImageNet-C's corruptions that the treated algorithm, and not the control, has trained with
+    differs: tuple[str, ...] = ()  # in which tags, see `tags`
 
 
 class Given(NamedTuple):
