@@ -167,7 +167,9 @@ def test_normal_draws_have_exact_errors_of_sums():
 def test_mcnemar_by_hand():
     treated, control = np.zeros(5000), np.zeros(5000)
     treated[:1200], control[1200:2100] = 100, 100
-    assert resampling.mcnemar(treated, control) == pytest.approx(300 / np.sqrt(2100)) == pytest.approx(6.5465, abs=1e-4)
+    z = resampling.mcnemar(treated, control)
+    assert z == pytest.approx(300 / np.sqrt(2100)) == pytest.approx(6.5465, abs=1e-4)
+    assert (z * np.sqrt(2100) - 1) ** 2 / 2100 == pytest.approx(42.5719, abs=5e-5)  # with the correction of continuity, which z is without
     assert np.isnan(resampling.mcnemar(control, control))
 
 
