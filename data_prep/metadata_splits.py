@@ -1,11 +1,11 @@
 """Divides a table of images into a training set and test sets that differ from it in one attribute at a time.
 
-    python data_prep/metadata_splits.py TABLE.csv OUT.csv --train "country=US|MX|CA,year=2019,camera=new" --vary country,year
+    python data_prep/metadata_splits.py TABLE.csv [OUT.csv] --train "country=US|MX|CA,year=2019,camera=new" --vary country,year
 
 TABLE.csv has the columns file and label, and one for each attribute. Training images have the named value of every attribute of --train, or
 one of several (`|`). Some of them are held out as `test`. For each attribute of --vary and each value that it has elsewhere, the set
 `ATTRIBUTE_VALUE` takes the images that have this value and are like training images in all other attributes. So no image is in two sets;
-images that differ in several attributes are in none. OUT.csv is for training:
+images that differ in several attributes are in none. OUT.csv, by default TABLE_splits.csv next to the table, is for training:
 
     python -m jaxbed.main --config=erm:folder --config.data.train=IMAGES --config.data.table=OUT.csv
 
@@ -44,15 +44,21 @@ def conditions(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def read(path: pathlib.Path, attributes: Collection[str]) -> Rows:
-    """The rows of the table, without their former split. Raises ValueError for columns or values that are missing, and for a file twice."""
-    rows, lines = [], {}
+    """The rows of the table, without their former split, each file in one form of its path ("a.png", not "./a.png").
+
+    Raises ValueError for columns or values that are missing, and for an image in two rows.
+    """
+    rows: Rows = []
+    seen: dict[str, tuple[int, str]] = {}  # {file: its line, and its form there}
     for line, row in tables.rows(path, ("file", "label", *attributes), cure="name its attributes in --train and --vary"):
         if empty := [name for name in ("file", "label", *attributes) if not row[name].strip()]:
             raise ValueError(f"{path}, line {line}: {empty[0]} is empty: complete or delete the row")
-        if (file := row["file"].strip()) in lines:
-            raise ValueError(f"{path} lists {file} in lines {lines[file]} and {line}: each image must have exactly one row")
-        lines[file] = line
-        rows.append({name: value.strip() for name, value in row.items() if name != "split"})
+        written = row["file"].strip()
+        if (file := tables.one_form(written)) in seen:
+            first, form = seen[file]
+            raise ValueError(f"{path} lists one image as {form} in line {first} and as {written} in line {line}: delete one of these rows")
+        seen[file] = line, written
+        rows.append({name: value.strip() for name, value in row.items() if name != "split"} | {"file": file})
     if not rows:
         raise ValueError(f"{path} has no rows: add a row for each image")
     return rows
@@ -111,10 +117,19 @@ def set_name(attribute: str, value: str) -> str:
     return name
 
 
+def check_target(path: pathlib.Path, header: Sequence[str]) -> None:
+    """Raises ValueError where a file is there that is no former result with these columns."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        if next(csv.reader(file), []) != list(header):
+            raise ValueError(f"{path} exists, and is no table of sets with the columns {','.join(header)}: name another file, or delete it")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=pathlib.Path)
-    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path, nargs="?", help="default: TABLE_splits.csv, next to the table")
     parser.add_argument("--train", required=True, help="values of training images: ATTRIBUTE=VALUE|VALUE,ATTRIBUTE=VALUE")
     parser.add_argument("--vary", required=True, help="attributes of which one at a time differs in each test set, separated by commas")
     parser.add_argument("--test-share", type=float, default=0.05, help="of the training images, held out as the set test")
@@ -123,25 +138,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the images that are held out")
     asked = parser.parse_args(argv)
+    out: pathlib.Path = asked.out or asked.table.with_name(f"{asked.table.stem}_splits.csv")
     try:
         train, vary = conditions(asked.train), [name.strip() for name in asked.vary.split(",")]
         rows = read(asked.table, {*train, *vary, *filter(None, [asked.group])})
-        if asked.out.exists() and asked.out.samefile(asked.table):
-            raise ValueError(f"{asked.out} is the table itself: name another file")
+        if out.exists() and out.samefile(asked.table):
+            raise ValueError(f"{out} is the table itself: name another file")
+        header = ["file", "label", "split", *(name for name in rows[0] if name not in ("file", "label"))]
+        check_target(out, header)
         sets = split(rows, train, vary, asked.test_share, asked.group, asked.seed)
         text = io.StringIO()
-        writer = csv.DictWriter(
-            text, ["file", "label", "split", *(name for name in rows[0] if name not in ("file", "label"))], lineterminator="\n"
-        )
+        writer = csv.DictWriter(text, header, lineterminator="\n")
         writer.writeheader()
         for name, of_set in sets.items():
             writer.writerows({**row, "split": name} for row in of_set)
             print(f"{name:24s} {len(of_set):8,} images of {len({row['label'] for row in of_set})} classes")
-        files.write(asked.out, text.getvalue())
+        files.write(out, text.getvalue())
     except (ValueError, OSError) as error:
         ending.tell("metadata_splits", error)
         return 2
-    print(f"in no set {len(rows) - sum(map(len, sets.values())):,} of {len(rows):,} images; written: {asked.out}")
+    print(f"in no set {len(rows) - sum(map(len, sets.values())):,} of {len(rows):,} images; written: {out}")
     return 0
 
 

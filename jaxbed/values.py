@@ -86,6 +86,16 @@ def fields(cfg: Any, path: str = "") -> Iterator[tuple[str, Any, Any, Any]]:
             yield name, value, hint, field.default
 
 
+def images_of(batch_size: int, share: float, field: str) -> int:
+    """How many images a share of a batch is; `field` names it. Raises ValueError where this is 0 or not a whole number."""
+    count = round(share * batch_size)
+    if not count or abs(share * batch_size - count) > 1e-6 * batch_size:
+        nearest = max(count, 1)
+        cure = "take an even batch_size" if share == 0.5 else f"take {field} = {nearest / batch_size:g} for {nearest} of them"
+        raise ValueError(f"batch_size = {batch_size}: {field} = {share} of it is {share * batch_size:g} images: {cure}")
+    return count
+
+
 def look_up(cfg: Any, field: str, asked: str) -> Any:
     """What a field, such as "optim.lr", holds. ValueError that begins with `asked` and names the fields there are where cfg lacks it."""
     holder, path = cfg, ""

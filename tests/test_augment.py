@@ -16,8 +16,10 @@ from jax.sharding import PartitionSpec as P
 from PIL import Image, ImageEnhance
 from scipy import stats
 
+from jaxbed import main
 from jaxbed.data import augment, boxes
 from jaxbed.data.augment import Config
+from jaxbed.system import ending
 
 KEY = jax.random.key(3)
 PLAIN = {"mean": (0.0,), "std": (1 / 255,)}  # leaves levels as they are
@@ -229,6 +231,42 @@ def test_the_last_images_of_a_batch_get_noise_of_one_of_the_strengths(kind):
     assert (near[0] | near[1]).all() and near[0].any() and near[1].any()
     bright = run(Config(noise=kind, noise_share=1.0, mean=(0.0,), std=(1.0,)), np.full((4, 20, 20, 3), 250, np.uint8))
     assert bright.max() == 1.0 and bright.min() >= 0.0  # clipped
+
+
+HALVES = {
+    "speckle": ("--config=speckle",),
+    "gaussian": ("--config=erm", "--config.data.augment.noise=gaussian"),
+    "noise2net": ("--config=noise2net",),
+    "crossdomain": ("--config=mixstyle", "--config.method.pairing=crossdomain"),
+}
+SMALL = ("--config.data.train_images=64", "--config.data.val_images=16", "--config.data.test_images=16", "--config.net.width=4")
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_an_odd_batch_has_no_half_that_an_augmentation_could_change(kind, tmp_path, capsys):
+    words = (*HALVES[kind], *SMALL, "--config.seeds=1", "--config.batch_size=63", f"--workdir={tmp_path / 'run'}")
+    assert ending.of(lambda: main.main(words)) == 2
+    said = capsys.readouterr().err
+    assert "batch_size = 63" in said and "take an even" in said and not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "cure"), [(63, 0.5, "take an even"), (64, 0.3, "noise_share = 0.296875 for 19"), (1, 0.5, "even")]
+)
+def test_noise_needs_a_whole_number_of_images(size, share, cure):
+    with pytest.raises(ValueError, match=rf"batch_size = {size}: data.augment.noise_share = {share} of it is .*{cure}"):
+        augment.make(Config(noise="speckle", noise_share=share), (4, 4, 3))(KEY, np.zeros((size, 4, 4, 3), np.uint8))
+    assert augment.make(Config(noise_share=share), (4, 4, 3))(KEY, np.zeros((size, 4, 4, 3), np.uint8)).shape == (size, 4, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "drawn", "expected"),
+    [("speckle", 0.5, 1.2 * 0.35, 0.71), ("speckle", 0.9, 0.6, 1.0), ("gaussian", 0.5, 0.21, 0.71), ("gaussian", 0.1, -0.6, 0.0)],
+)
+def test_noise_by_hand(kind, value, drawn, expected):
+    """A pixel of this value in [0, 1], and a draw times its strength."""
+    image = np.full((1, 1, 1), 255 * value, np.float32)
+    assert augment.add_noise(image, np.full((1, 1, 1), drawn, np.float32), kind == "speckle") / 255 == pytest.approx(expected, abs=1e-6)
 
 
 def test_an_erased_rectangle_never_reaches_from_edge_to_edge():

@@ -137,7 +137,8 @@ draw_nine = jax.jit(lambda key: augmix.draw_batch(key, len(IMAGES), NINE))
 def test_mixing_by_hand():
     image, chains = np.float32([0.2, 0.6]), np.float32([(0.4, 0.6), (0, 1), (0.8, 0.2)])
     weights, share = np.float32([0.5, 0.3, 0.2]), np.float32(0.4)
-    np.testing.assert_allclose(augmix.blend(image, chains, weights, share), (0.264, 0.616), rtol=1e-6)
+    for part, expected in ((share, (0.264, 0.616)), (1 - share, (0.296, 0.624)), (np.float32(1), (0.36, 0.64))):
+        np.testing.assert_allclose(augmix.blend(image, chains, weights, part), expected, rtol=1e-6)
     normalised = augmix.blend((image - 0.485) / 0.229, (chains - 0.485) / 0.229, weights, share)
     np.testing.assert_allclose(normalised, (-0.9650655, 0.5720524), rtol=1e-5)
 
@@ -273,10 +274,30 @@ def test_divergence_by_hand_and_its_gradient_where_probabilities_are_0(logits, e
 divergence = jax.jit(jax.value_and_grad(lambda logits: method.jensen_shannon(logits).sum()))
 
 
-def test_rare_classes_are_clipped():
-    """100,000 classes of half the least probability: each adds p·ln(p / 1e-7), which makes equal answers differ by less than nothing."""
-    answer = (0.995, *[5e-8] * 100_000)
-    np.testing.assert_allclose(divergence(of_probabilities(answer, answer, answer))[0], 0.005 * np.log(0.5), rtol=1e-3)
+@pytest.mark.parametrize(("rare", "each"), [(5e-8, -3.47e-8), (1e-9, -4.605e-9)])
+def test_rare_classes_are_clipped(rare, each):
+    """100,000 classes below the least probability: each adds p·ln(p / 1e-7), which makes equal answers differ by less than nothing."""
+    answer = (1 - 1e5 * rare, *[rare] * 100_000)
+    np.testing.assert_allclose(divergence(of_probabilities(answer, answer, answer))[0], 1e5 * each, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("views", "entropy", "each", "total"),
+    [
+        (of_probabilities((0.7, 0.2, 0.1), (0.5, 0.3, 0.2), (0.1, 0.6, 0.3)), 0.3566749, (0.1451593, 0.0113492, 0.2704917), 2.0646758),
+        (np.float32([[(2, 0, -1), (1, 0.5, 0), (0, 1, -1)]]), 0.1698460, (0.1494735,), 1.9635279),
+    ],
+)
+def test_the_whole_loss_by_hand(views, entropy, each, total, monkeypatch):
+    """Of an image of class 0 and the answers to its three views; `each` of these is so far from their mean."""
+    batch = {"image": CLEAN[:1], "label": np.zeros(1, int)}
+    made = method.Config().make(INFO._replace(classes=3), mlp.Config(()), tiny.Optim())
+    state = jax.jit(made.init)(jax.random.key(0), batch)
+    monkeypatch.setattr(method, "apply_net", lambda net, params, stats, *given: (jnp.asarray(views[0]), stats))
+    _, metrics = jax.jit(made.step)(state, batch, jax.random.key(0))
+    np.testing.assert_allclose(metrics["loss/divergence"], np.mean(each), rtol=2e-6)
+    np.testing.assert_allclose(metrics["loss"], total, rtol=1e-6)
+    np.testing.assert_allclose(metrics["loss"] - 12 * metrics["loss/divergence"], entropy, rtol=1e-5)
 
 
 # The method

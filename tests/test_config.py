@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 from typing import Any
 
 import jax
@@ -62,7 +63,7 @@ ALWAYS = {
 COMPILED = ("erm", "sagnet", "infodrop", "debiased")  # in the large network of imagenet and noise; tracing it takes seconds
 # refuse a setting whose network is an MLP
 NEED_MAPS = {"padain", "sagnet", "infodrop", "infodrop_finetune", "mixstyle", "dsu", "efdmix", "rsc", "debiased"}
-SECOND_PHASES = {"infodrop_finetune", "fast_adversarial", "noise2net"}  # have a schedule of their own
+SECOND_PHASES = {"infodrop_finetune", "fast_adversarial", "noise2net", "augmix"}  # have a schedule of their own
 BATCH = 8
 
 
@@ -242,8 +243,48 @@ def test_stylised_training_sets():
     assert of("shapes").data.texture_correlation == 1 / 16 and of() == of("shapes")
     assert of("imagenet").epochs == 60 and of("imagenet").optim.milestones_epochs == (20, 40)
     assert of("imagenet_biasbed").epochs == 100
-    with pytest.raises(ValueError, match="there is no stylised 'colored_mnist'"):
+    with pytest.raises(ValueError, match="there is no stylised 'colored_mnist': after the colon comes shapes, imagenet, both or"):
         of("colored_mnist")
+
+
+PUBLISHED_SCHEDULES = [  # epochs, milestones, batch, rate, weight decay, Nesterov: each as its authors give it
+    (("stylized_erm:imagenet",), (60, (20, 40), 256, 0.1, 1e-4, False)),
+    (("stylized_erm:both",), (45, (15, 30), 256, 0.1, 1e-4, False)),
+    (("augmix:imagenet",), (90, (30, 60), 256, 0.1, 1e-4, False)),
+    (
+        ("augmix:imagenet", "--config.epochs=180", "--config.optim.schedule=cosine", "--config.optim.nesterov=True"),
+        (180, "cosine", 256, 0.1, 1e-4, True),
+    ),
+    (("noise2net:imagenet",), (30, "cosine", 1024, 0.1, 1e-4, True)),
+    (("deepaugment_augmix",), (30, "cosine", 1024, 0.1, 1e-4, True)),
+    (("speckle:imagenet",), (120, (60,), 70, 1e-3, 0, False)),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), PUBLISHED_SCHEDULES)
+def test_schedules_on_imagenet_are_the_published_ones(words, expected, monkeypatch):
+    cfg = parse(monkeypatch, f"--config={words[0]}", *words[1:])
+    optim = cfg.optim
+    when = optim.milestones_epochs if optim.schedule == "step" else optim.schedule
+    assert (cfg.epochs, when, cfg.batch_size, optim.lr, optim.weight_decay, optim.nesterov) == expected
+    assert (optim.rule, optim.momentum, optim.warmup_epochs, optim.gamma) == ("sgd", 0.9, 0, 0.1)
+
+
+def test_both_sets_are_shuffled_together_and_neither_may_be_missing(images, tmp_path):
+    cfg = of_file("stylized_erm").get_config("both")
+    assert (cfg.data.more, cfg.data.shares, cfg.name) == (("SIN/train",), (), "Stylized ERM (SIN + IN)")
+    data = dataclasses.replace(cfg.data, train=str(images), val_from_train=2)
+    with pytest.raises((ValueError, FileNotFoundError), match="SIN/train is not a folder"):
+        data.open()
+    shutil.copytree(images, tmp_path / "SIN" / "train")
+    source = dataclasses.replace(data, more=(str(tmp_path / "SIN" / "train"),)).open()
+    assert len(source.train.label) == 2 * (18 - 2) and source.components == ()
+
+
+def test_the_fill_of_deepfashion_remixed_is_that_of_its_authors():
+    cfg = of_file("augmix").get_config("deepfashion_remixed")
+    assert cfg.method.fill == "dark_red" and "method.fill = dark_red" in cfg.published and config.overridden(cfg) == []
+    assert of_file("augmix").get_config("imagenet").method.fill == "black"
 
 
 def test_augmentations_are_of_data_sets_that_augment():

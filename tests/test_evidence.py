@@ -167,7 +167,9 @@ def test_normal_draws_have_exact_errors_of_sums():
 def test_mcnemar_by_hand():
     treated, control = np.zeros(5000), np.zeros(5000)
     treated[:1200], control[1200:2100] = 100, 100
-    assert resampling.mcnemar(treated, control) == pytest.approx(300 / np.sqrt(2100)) == pytest.approx(6.5465, abs=1e-4)
+    z = resampling.mcnemar(treated, control)
+    assert z == pytest.approx(300 / np.sqrt(2100)) == pytest.approx(6.5465, abs=1e-4)
+    assert (z * np.sqrt(2100) - 1) ** 2 / 2100 == pytest.approx(42.5719, abs=5e-5)  # with the correction of continuity, which z is without
     assert np.isnan(resampling.mcnemar(control, control))
 
 
@@ -360,6 +362,14 @@ def test_the_published_tables(shared_data, tmp_path, capsys):
         "table 13, ResNet-50 + DeepAugment (EDSR)",
         "table 5, ResNet-152",
         "table 11, DFR",
+        "table 11, DFR",
+        "table 11, SVSF",
+    ]
+    assert content["misprints"][-3:] == [
+        "table 11, DFR: 8 sizes for 9 names of test sets",
+        "table 11, DFR: the test set 'viewpoint - frontal' is Viewpoint_SideBack in table 3: "
+        "frontal is the viewpoint of the training images, by the authors' code",
+        "table 11, SVSF: the test set 'camera system - new' is Hardware_Old in table 2: new is the camera of the training images",
     ]
     assert "the gap is 52.4, printed 55.1" in content["misprints"][0] and "54.9, 66.9, 51.9, 59.1, mean 58.2" in content["misprints"][1]
     assert pairs.loc[("ResNet-50 + Style Transfer", "ImageNet-R"), "effective_reason"].endswith("outside the line's range, 92.1 to 93.8")
@@ -406,6 +416,12 @@ def test_made_up_tables_are_recomputed(tmp_path, capsys):
         "table 8, ResNet-50 + CBAM: the mean of 15 CEs is 57.0, printed mCE 62.0",
         "table 3, ResNet-50 + CBAM: the mean of the sets is 53.0, printed 57.0",
         "table 5, ResNet-50 + CBAM: the mean of 47, 47, 47, 47 is 47.0, printed 57",
+    ]
+    names = "dataset,name_in_caption\nDFR,viewpoint - not-worn\nSVSF,camera system - old\nSVSF,camera system - new\n"
+    (tmp_path / "table11_names.csv").write_text(names)
+    (tmp_path / "table11_sizes.csv").write_text("dataset,split,images\nDFR,train,9\nDFR,test,5\nSVSF,test,7\nSVSF,test,8\n")
+    assert published.read(tmp_path).misprints[4:] == [
+        "table 11, SVSF: the test set 'camera system - new' is Hardware_Old in table 2: new is the camera of the training images"
     ]
     code, said = command(capsys, "--paper", "shift", "--tables", tmp_path)
     assert code == 0 and "- / + *" in said and "misprint: table 1" in said, said

@@ -81,7 +81,14 @@ def test_the_draw_depends_on_the_seed_alone(tmp_path):
         ({"train": "colour=red", "vary": "colour"}, "has no column colour"),
         (
             {"content": [("a.png", "shop", "US", "2019", "new", ""), ("a.png", "shop", "FR", "2019", "new", "")]},
-            "lists a.png in lines 2 and 3",
+            "lists one image as a.png in line 2 and as a.png in line 3: delete one of these rows",
+        ),
+        *(
+            (
+                {"content": [("a/b.png", "shop", "US", "2019", "new", ""), (form, "shop", "FR", "2019", "new", "")]},
+                f"lists one image as a/b.png in line 2 and as {form} in line 3",
+            )
+            for form in ("./a/b.png", "a//b.png", "a/../a/b.png", "a\\b.png")
         ),
         ({"content": [("a.png", "shop", "", "2019", "new", "")]}, "line 2: country is empty"),
         ({"content": []}, "has no rows"),
@@ -94,6 +101,18 @@ def test_the_draw_depends_on_the_seed_alone(tmp_path):
 def test_bad_input_is_named_with_the_cure(tmp_path, capsys, words, message):
     assert run(tmp_path, "--test-share", "0.25", **words) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out.csv").exists()
+
+
+def test_the_table_is_written_next_to_the_given_one_under_a_name_of_its_own(tmp_path, capsys):
+    table, out = write(tmp_path / "TABLE.csv", [(f"./{file}", *row) for file, *row in rows()]), tmp_path / "TABLE_splits.csv"
+    words = [str(table), "--train", "country=US,year=2019", "--vary", "country,year"]
+    for seed in ("0", "1"):  # a former result is replaced
+        assert metadata_splits.main([*words, "--test-share", "0.25", "--seed", seed]) == 0
+        assert f"written: {out}\n" in capsys.readouterr().out
+    assert out.read_text().startswith("file,label,split,country,year,camera,site\n") and "./" not in out.read_text()
+    out.write_text("my notes\n")
+    assert metadata_splits.main([*words, "--test-share", "0.25"]) == 2
+    assert f"{out} exists, and is no table of sets" in capsys.readouterr().err and out.read_text() == "my notes\n"
 
 
 @pytest.mark.parametrize("share", ["0", "1", "0.01"])

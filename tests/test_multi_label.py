@@ -74,6 +74,8 @@ def test_means_over_classes_by_hand_and_a_class_without_positives_has_no_weight(
         found = measures.measure(given(*(np.hstack([array, extra]) for array in both)))
         assert {name: value.value[0] for name, value in found.items()} == pytest.approx(expected, abs=1e-7)
     assert measures.measure(given(np.zeros((5, 2)), both[1])) == {}
+    macro = multi_label.over_classes(both[1][None], both[0], multi_label.pr_auc, weighted=False)
+    assert macro == pytest.approx([0.5256944], abs=1e-7)
 
 
 def test_each_seed_is_measured_alone_and_one_that_did_not_answer_has_no_score():

@@ -12,7 +12,7 @@ import tiny
 from test_augmix import assert_distributed, assert_frequent
 from test_config import of_file
 
-from jaxbed import config, parallel, stages
+from jaxbed import config, parallel, stages, values
 from jaxbed.data import noise2net
 from jaxbed.data.noise2net import Settings
 from jaxbed.method import Info
@@ -243,7 +243,7 @@ def test_half_of_the_batch_is_changed_and_the_rest_is_what_it_was(recorded):
 
 @pytest.mark.parametrize(("size", "share", "count"), [(8, 0.5, 4), (2, 0.5, 1), (10, 0.3, 3), (256, 77 / 256, 77), (7, 1.0, 7)])
 def test_a_share_is_a_whole_number_of_images(size, share, count):
-    assert method.changed_images(size, share) == count
+    assert values.images_of(size, share, "method.share") == count
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_share_is_a_whole_number_of_images(size, share, count):
 )
 def test_a_batch_without_such_a_share_is_refused(size, share, message):
     with pytest.raises(ValueError, match=message):
-        method.changed_images(size, share)
+        values.images_of(size, share, "method.share")
 
 
 def test_an_odd_batch_is_refused_before_anything_runs():

@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import pickle
+import re
 import struct
 import sys
 import zipfile
@@ -14,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from PIL import Image
 
+from data_prep import deepaugment, image_network, style_network, stylized_imagenet
 from jaxbed.method import apply_net, init_net
 from jaxbed.models import convert, resnet, torch_files
 
@@ -530,3 +533,25 @@ def test_libraries_give_the_same_logits(library, depth):
     again = make().eval()
     again.load_state_dict({name: torch.tensor(array) for name, array in convert.to_torch(params, stats).items()})
     np.testing.assert_array_equal(answer(again), expected)
+
+
+DEEPAUGMENT = ("target", "--train=images")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (deepaugment, (*DEEPAUGMENT, "--net=edsr", "--weights=nofile")),
+        (deepaugment, (*DEEPAUGMENT, "--net=cae", "--weights=nofile.npz")),
+        (stylized_imagenet, ("target", "--styles=images", "--val=images", "--weights=nofile")),
+        (style_network, ("convert", "nofile", "decoder.pth", "out.safetensors")),
+        (image_network, ("edsr", "nofile", "out.safetensors")),
+    ],
+)
+def test_a_file_that_is_not_there_is_named_with_a_cure(script, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images" / "a").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "images" / "a" / "0.png")
+    assert script.main([*words]) == 2
+    said = capsys.readouterr().err
+    assert "nofile" in said and re.search("correct the path|makes one|name a folder", said), said

@@ -55,7 +55,7 @@ class Config:
     saturation: NotNegative = 0.0  # as brightness
     hue: Annotated[float, Range(0, 0.5)] = 0.0  # shift uniform in [-x, x], in turns of the colour circle
     noise: Literal["none", "speckle", "gaussian"] = "none"  # in [0, 1] before normalisation; speckle: times the pixel
-    noise_share: Share = 0.5  # of every batch, its last images
+    noise_share: Share = 0.5  # of every batch, its last images; a whole number of them
     noise_std: tuple[Positive, ...] = (0.15, 0.2, 0.35, 0.45, 0.6)  # one of these for each image (Rusak et al., 2020: speckle)
     erase: Share = 0.0  # probability of filling a rectangle after normalisation
     erase_form: Literal["torchvision", "zhong"] = (
@@ -69,7 +69,8 @@ class Config:
 def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """(key, image [B, H, W, C] uint8) -> [B, h, w, C] of cfg.dtype, for images of `shape` = (H, W, C).
 
-    Raises ValueError for settings that are invalid, or invalid for that shape.
+    Raises ValueError for settings that are invalid, or invalid for that shape; the function does for a batch of which noise_share is not a
+    whole number of images.
     """
     check(cfg, shape)
     side = (shape[0], shape[1])
@@ -102,9 +103,11 @@ def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array]
 
     def augment(key: jax.Array, image: jax.Array) -> jax.Array:
         _check_image(image, shape)
-        index = jnp.arange(image.shape[0])
+        size = image.shape[0]
+        index = jnp.arange(size)
+        noisy = 0 if cfg.noise == "none" else values.images_of(size, cfg.noise_share, "data.augment.noise_share")
         sample_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
-        return jax.vmap(one)(sample_keys, image, index >= image.shape[0] - round(cfg.noise_share * image.shape[0]))
+        return jax.vmap(one)(sample_keys, image, index >= size - noisy)
 
     return augment
 

@@ -44,6 +44,7 @@ DEVIATION = 0.005
 TRAIN, VAL = 45_000, 5_000
 CONFLICTING = {0.5: (230, 30), 1: (450, 50), 2: (900, 100), 5: (2250, 250), 20: (9000, 1000)}  # percent: (train, validation)
 Percent = Annotated[float, OneOf(CONFLICTING)]
+CURE = "download MNIST to that folder, name its folder with --config.data.dir=FOLDER, or use TFDS with --config.data.layout=tfds"
 SCALES = {"unit": 255.0, "double255": 255.0 * 255.0}
 
 
@@ -126,16 +127,18 @@ def _split(grey: np.ndarray, label: np.ndarray, bias: np.ndarray, rows: np.ndarr
     return Split(image, label.astype(np.int32), bias.astype(np.int32), names)
 
 
-def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
-    """[train images, train labels, test images, test labels] from MNIST's four IDX files."""
+def read_idx(folder: pathlib.Path, cure: str = CURE) -> list[np.ndarray]:
+    """[train images [n, H, W], train labels [n], test images, test labels], uint8, from four IDX files as MNIST has them, gzipped or not.
+
+    Raises FileNotFoundError, which ends with the cure, for a missing file, and ValueError for a damaged one.
+    """
     arrays = []
     for stem, dimensions in (("train-images", 3), ("train-labels", 1), ("t10k-images", 3), ("t10k-labels", 1)):
         paths = [path for path in (folder / f"{stem}-idx{dimensions}-ubyte{end}" for end in (".gz", "")) if path.is_file()]
         if not paths:
             raise FileNotFoundError(
-                f"{folder / stem}-idx{dimensions}-ubyte[.gz] is missing. MNIST's four IDX files are needed (train-images, train-labels, "
-                f"t10k-images, t10k-labels): download them to that folder, name their folder with --config.data.dir=FOLDER, "
-                f"or use TFDS with --config.data.layout=tfds"
+                f"{folder / stem}-idx{dimensions}-ubyte[.gz] is missing. Four IDX files are needed (train-images, train-labels, "
+                f"t10k-images, t10k-labels): {cure}"
             )
         path, kind = paths[0], f"is not an IDX file of bytes with {dimensions} dimensions, or is damaged"
         with files.guarded(path, "download it again", kind), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
@@ -149,7 +152,7 @@ def read_idx(folder: pathlib.Path) -> list[np.ndarray]:
         arrays.append(np.frombuffer(content, np.uint8).reshape(shape))
     for image, label, name in ((arrays[0], arrays[1], "train"), (arrays[2], arrays[3], "t10k")):
         if len(image) != len(label):
-            raise ValueError(f"{folder}: {name}-images has {len(image)} digits but {name}-labels has {len(label)}: download both again")
+            raise ValueError(f"{folder}: {name}-images has {len(image)} images but {name}-labels has {len(label)}: download both again")
     return arrays
 
 

@@ -69,7 +69,7 @@ def read(path: pathlib.Path, folder: pathlib.Path, multi_label: bool = False) ->
                 raise ValueError(f"{path}, line {line}: {name} is empty: every row needs a {name}")
         if fault := split_fault(row.split):
             raise ValueError(f"{path}, line {line}: split = {row.split!r} {fault}")
-        name = os.path.normpath(row.file.replace("\\", "/"))
+        name = tables.one_form(row.file)
         if os.path.isabs(name) or name.startswith(os.pardir):
             raise ValueError(f"{path}, line {line}: file = {row.file!r} is not in {folder}: give paths relative to data.train")
         file = os.path.realpath(folder / name)  # resolves links to the same image
@@ -77,7 +77,7 @@ def read(path: pathlib.Path, folder: pathlib.Path, multi_label: bool = False) ->
             if not multi_label or row.split in (split, "train", "val") or split in ("train", "val"):
                 twice.append(f"{row.file} (lines {other} and {line})")
         seen[file][row.split] = line
-        rows.append(row._replace(file=name.replace(os.sep, "/")))
+        rows.append(row._replace(file=name))
     if twice:
         cure = "Each image must have exactly one row: delete the others"
         if multi_label:

@@ -2,6 +2,7 @@
 
 import csv
 import pathlib
+import posixpath
 from collections.abc import Iterator, Sequence
 
 
@@ -41,6 +42,11 @@ def rows(
             yield reader.line_num + skipped, dict(zip(columns, fields, strict=True))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num + skipped}: {error}. Is a quotation mark not closed?") from None
+
+
+def one_form(file: str) -> str:
+    """The path of a file in one of its many forms: "a/b.png" for "./a//b.png" and, as Windows writes it, "a\\b.png"."""
+    return posixpath.normpath(file.replace("\\", "/"))
 
 
 def whole(text: str) -> int | None:

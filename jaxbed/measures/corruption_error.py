@@ -61,6 +61,6 @@ def corruption_error(
         for name, value in {"clean": unchanged, **{name: given[name] for name in MAIN}}.items():
             if not 0 <= value <= 1:
                 raise ValueError(f"error on {name} of {whose} = {value:g}: errors are fractions from 0 to 1")
-    percent = {name: 100 * errors[name] / baseline[name] for name in MAIN}
-    relative = [100 * (errors[name] - clean) / (baseline[name] - clean_of_baseline) for name in MAIN]
+    percent = {name: 100 * (errors[name] / baseline[name]) for name in MAIN}
+    relative = [100 * ((errors[name] - clean) / (baseline[name] - clean_of_baseline)) for name in MAIN]
     return CorruptionError(float(np.mean(list(percent.values()))), float(np.mean(relative)), percent)

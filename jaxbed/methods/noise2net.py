@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbed import parallel
+from jaxbed import parallel, values
 from jaxbed.config import Train
 from jaxbed.data import noise2net
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, single
@@ -53,7 +53,7 @@ class Config(noise2net.Settings):
 
         def noisy(image: jax.Array, state: State, key: jax.Array) -> jax.Array:
             """The batch's images, the first of them changed."""
-            count = changed_images(len(image), self.share)
+            count = values.images_of(len(image), self.share, "method.share")
             eps_key, weights_key = jax.random.split(key)
             epoch = state.step // info.steps_per_epoch
             reaches = noise2net.draw_reaches(jax.random.fold_in(jax.random.wrap_key_data(state.memory["kinds"]), epoch), self)
@@ -76,13 +76,3 @@ class Config(noise2net.Settings):
             return made.init(key, batch).replace(memory={"kinds": jax.random.key_data(jax.random.fold_in(key, KINDS))})
 
         return made._replace(init=init)
-
-
-def changed_images(batch_size: int, share: float) -> int:
-    """How many images of a batch are changed. Raises ValueError where the share is not a whole number of images."""
-    count = round(share * batch_size)
-    if not count or abs(share * batch_size - count) > 1e-6 * batch_size:
-        nearest = max(count, 1)
-        cure = "take an even batch_size" if share == 0.5 else f"take method.share = {nearest / batch_size:g} for {nearest} of them"
-        raise ValueError(f"batch_size = {batch_size}: method.share = {share} of it is {share * batch_size:g} images: {cure}")
-    return count

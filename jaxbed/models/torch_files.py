@@ -55,7 +55,8 @@ def read(path: pathlib.Path | str, say: Callable[[str], None] = lambda message: 
 
     A state dict may lie under HOLDERS, and names may begin with WRAPPERS or all with the same other words, as training programs save it.
     Left out is also what training alone needs, and the scaling of images, which `say` reports. Raises ValueError, which names the file and
-    the cure, for anything else, also for several networks; an array that is there twice with the same values is one.
+    the cure, for anything else, also for several networks, and FileNotFoundError where there is no such file; an array that is there twice
+    with the same values is one.
     """
     state = _unwrapped(path, say)
     words = zip(*(name.split(".")[:-1] for name in state), strict=False)
@@ -97,6 +98,8 @@ def _unwrapped(path: pathlib.Path | str, say: Callable[[str], None]) -> dict[str
 
 
 def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file of weights {str(path)!r}: correct the path, or download or train the weights first")
     if path.suffix.lower() == ".npz":
         return files.read_arrays(path, "take the file as it was published")
     with files.guarded(path, CURE, "cannot be read as weights", "it is damaged, or another kind of file"):

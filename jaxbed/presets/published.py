@@ -114,8 +114,8 @@ TABLE: dict[type, dict[str | tuple[str, float], Settings]] = {
         "imagenet": Settings(AUTHORS, {"severity": 1.0, "weight": 12.0}),
         "corrupted_cifar10": Settings(f"{AUTHORS}, CIFAR", {"severity": 3.0, "weight": 12.0}),
         "deepfashion_remixed": Settings(
-            f"{AUTHORS}, where every other batch, at random, stays unmixed",
-            {"consistency": False, "severity": 10.0, "width": 5, "operations": 13},
+            f"{AUTHORS}, where every other batch, at random, stays unmixed, and whose fill 128 is dark red to Pillow",
+            {"consistency": False, "severity": 10.0, "width": 5, "operations": 13, "fill": "dark_red"},
         ),
     },
     noise2net.Config: {"imagenet": Settings(AUTHORS, {"strength": 0.75, "share": 0.5, "blocks": 4, "hidden": 16})},
