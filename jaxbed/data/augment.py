@@ -65,6 +65,15 @@ class Config:
     std: tuple[Positive, ...] = (0.229, 0.224, 0.225)  # as mean
     dtype: Dtype = "float32"  # of the result; arithmetic is float32
 
+    def check_batch(self, batch_size: int) -> None:
+        """Raises ValueError where noise would change a part of an image."""
+        noisy_images(self, batch_size)
+
+
+def noisy_images(cfg: Config, batch_size: int) -> int:
+    """How many images of a batch get noise. Raises ValueError where this is not a whole number."""
+    return 0 if cfg.noise == "none" else values.images_of(batch_size, cfg.noise_share, "data.augment.noise_share")
+
 
 def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """(key, image [B, H, W, C] uint8) -> [B, h, w, C] of cfg.dtype, for images of `shape` = (H, W, C).
@@ -105,9 +114,8 @@ def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array]
         _check_image(image, shape)
         size = image.shape[0]
         index = jnp.arange(size)
-        noisy = 0 if cfg.noise == "none" else values.images_of(size, cfg.noise_share, "data.augment.noise_share")
         sample_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
-        return jax.vmap(one)(sample_keys, image, index >= size - noisy)
+        return jax.vmap(one)(sample_keys, image, index >= size - noisy_images(cfg, size))
 
     return augment
 

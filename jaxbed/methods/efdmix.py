@@ -33,6 +33,11 @@ class Config:
     stages: tuple[Stage, ...] = (1, 2)  # after which
     pairing: Pairing = "random"
 
+    def check_batch(self, batch_size: int) -> None:
+        """Raises ValueError for a batch without pairs."""
+        if self.p:
+            pairs.check_size(batch_size, self.pairing)
+
     def make(self, info: Info, net: Hooked, optim: Optim) -> Method:
         require(net, "EFDMix mixes values of maps", AFTER, MAPS)
         require_stages(net, "method.stages", *self.stages)

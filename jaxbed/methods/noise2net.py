@@ -39,6 +39,10 @@ class Config(noise2net.Settings):
 
     share: Annotated[float, Range(0, 1, above=True)] = 0.5  # of every batch: its first images
 
+    def check_batch(self, batch_size: int) -> None:
+        """Raises ValueError where a part of an image would be changed."""
+        values.images_of(batch_size, self.share, "method.share")
+
     def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
         if shares := getattr(cfg.data, "shares", ()):
             raise ValueError(

@@ -167,6 +167,16 @@ def check(points: list[GridPoint]) -> None:
     for point in points:
         for stage in stages.of(point.given):
             config.check(stage.cfg)
+            for part in (stage.cfg.method, stage.cfg.data):
+                _check_batch(part, stage.cfg.batch_size)
             make_method(stage.cfg, point.source)
     if points[0].hparams:
         hparams(points, hparams_of(points[0].cfg, points[0].source), 1)
+
+
+def _check_batch(part: Any, batch_size: int) -> None:
+    """Asks each part of a configuration that has a rule for the number of images of a batch."""
+    if rule := getattr(part, "check_batch", None):
+        rule(batch_size)
+    for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+        _check_batch(getattr(part, field.name), batch_size)

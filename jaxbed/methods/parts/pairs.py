@@ -8,10 +8,12 @@ import jax.numpy as jnp
 Pairing = Literal["random", "crossdomain"]
 
 
-def check_size(size: int) -> None:
-    """ValueError for a batch that holds no other image."""
+def check_size(size: int, pairing: Pairing = "random") -> None:
+    """ValueError for a batch that holds no other image, or for crossdomain no halves."""
     if size < 2:
         raise ValueError(f"batch_size = {size} leaves no other image to mix with: take 2 or more")
+    if pairing == "crossdomain" and size % 2:
+        raise ValueError(f"batch_size = {size} is odd and has no halves: take an even one, or method.pairing = 'random'")
 
 
 def partners(key: jax.Array, size: int, pairing: Pairing = "random") -> jax.Array:
@@ -19,11 +21,9 @@ def partners(key: jax.Array, size: int, pairing: Pairing = "random") -> jax.Arra
 
     random: any, fixed points included. crossdomain: between the halves of the batch, each half in random order.
     """
-    check_size(size)
+    check_size(size, pairing)
     if pairing == "random":
         return jax.random.permutation(key, size)
-    if size % 2:
-        raise ValueError(f"batch_size = {size} is odd and has no halves: take an even one, or method.pairing = 'random'")
     first, second = jax.vmap(lambda k: jax.random.permutation(k, size // 2))(jax.random.split(key))
     return jnp.concatenate([first + size // 2, second])
 
