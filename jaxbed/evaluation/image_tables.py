@@ -10,9 +10,11 @@ from jaxbed.evaluation import label_lists
 from jaxbed.stats import names
 from jaxbed.stats.reading import delimited, numbers
 
-TEXTS = ("name", "real", "targets")  # columns that are not numbers
+ITEM = "pair_id"  # which images show one item
+TEXTS = ("name", "real", "targets", ITEM)  # columns that are not numbers
 LISTS = ("real", "targets")  # those that hold lists of classes
 ADDED = (*LISTS, "anomaly")  # a set has one of these, or none
+HEADS = {",".join(("name", "label", "cue", *one, *item)) for one in ((), *((name,) for name in ADDED)) for item in ((), (ITEM,))}
 
 
 class Images(NamedTuple):
@@ -24,6 +26,7 @@ class Images(NamedTuple):
     real: np.ndarray | None = None  # [n, most]: see `label_lists`
     anomaly: np.ndarray | None = None  # [n] bool
     targets: np.ndarray | None = None  # [n, most]: see `label_lists`; labels are then -1
+    item: np.ndarray | None = None  # [n] str, the same for images that show one item; "" if unknown
 
 
 def read(path: pathlib.Path) -> Images:
@@ -37,7 +40,7 @@ def read(path: pathlib.Path) -> Images:
 def _as_written(path: pathlib.Path) -> Images | None:
     """The content of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
     with path.open("rb") as file:
-        if file.readline() not in (b"name,label,cue\n", *(f"name,label,cue,{column}\n".encode() for column in ADDED)):
+        if file.readline() not in {f"{head}\n".encode() for head in HEADS}:
             return None
     try:
         images = pd.read_csv(path, dtype=dict.fromkeys(TEXTS, str), keep_default_na=False)
@@ -49,7 +52,7 @@ def _as_written(path: pathlib.Path) -> Images | None:
         return None
     anomaly = images["anomaly"].to_numpy() == 1 if "anomaly" in images else None
     image_names = images["name"].map(names.from_cell).to_numpy(str)
-    return Images(image_names, images["label"].to_numpy(), images["cue"].to_numpy(), real, anomaly, targets)
+    return Images(image_names, images["label"].to_numpy(), images["cue"].to_numpy(), real, anomaly, targets, _items(images, ITEM))
 
 
 def _as_saved_again(path: pathlib.Path) -> Images:
@@ -63,7 +66,11 @@ def _as_saved_again(path: pathlib.Path) -> Images:
     label, bias = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", least_label), ("cue", -1)))
     anomaly = names.find("anomaly", images.columns)
     flags = None if anomaly is None else _classes(images[anomaly], "anomaly", 0, str(path)) == 1
-    return Images(images[chosen["name"]].to_numpy(str), label, bias, real, flags, targets)
+    return Images(images[chosen["name"]].to_numpy(str), label, bias, real, flags, targets, _items(images, names.find(ITEM, images.columns)))
+
+
+def _items(images: pd.DataFrame, column: str | None) -> np.ndarray | None:
+    return images[column].map(names.from_cell).to_numpy(str) if column in images else None
 
 
 def _lists(images: pd.DataFrame, name: str, path: pathlib.Path) -> np.ndarray | None:

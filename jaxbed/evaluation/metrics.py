@@ -157,6 +157,7 @@ class Trials(NamedTuple):
     confidence: np.ndarray | None = None  # [S, n]: largest probability, NaN for none; older answers have none
     targets: np.ndarray | None = None  # [n, classes] of zeros and ones, of a multi-label set; its labels are -1
     scores: np.ndarray | None = None  # [S, n, classes] float16: logits, of a multi-label set
+    item: np.ndarray | None = None  # [n] str, the same for images that show one item; "" if unknown
 
 
 def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
@@ -184,8 +185,8 @@ def all_trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
     classes = facts.get("classes", about.get("classes", []))
     known = (images.name, images.label, images.bias, response, seeds, alive, classes, images.anomaly, kept.get("confidence"))
     if images.targets is None:
-        return Trials(*known)
-    return Trials(*known, label_lists.targets(images.targets, len(about["classes"])), kept.get(LOGITS))
+        return Trials(*known, item=images.item)
+    return Trials(*known, label_lists.targets(images.targets, len(about["classes"])), kept.get(LOGITS), images.item)
 
 
 def answers_of(workdir: pathlib.Path, dataset: str, epoch_of: Mapping[int, int]) -> tuple[measures.Answers, list[str]]:
