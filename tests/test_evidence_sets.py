@@ -140,6 +140,8 @@ def test_old_answers_without_confidence_leave_the_set_out_with_its_cure(with_ano
     assert list(runs.read(paths, pairs).shifted) == ["art"]
     code, said = command(capsys, *paths, "--pairs", pairs, "--sets", "imagenet_o")
     assert code == 2 and f"--sets imagenet_o: {reason}" in said
+    described(paths[0], "imagenet_o", "anomaly", 0, {})
+    assert f"imagenet_o is left out: no image of imagenet_o is of no class; {reason}" in " ".join(runs.read(paths, pairs).notes)
 
 
 # Several classes
@@ -176,7 +178,34 @@ def test_sets_of_several_classes_are_scored_by_average_precision_also_in_distrib
     assert row["raw_value"] == pytest.approx(made["big"][1]["size_small"] - made["c1"][1]["size_small"])
     assert row["basis"] == "images and seeds" and row["images"] == 120 and row["raw_low"] > 0 and np.isfinite(row["effective_low"])
     code, said = command(capsys, *paths, "--pairs", pairs)
+    assert "note: size_small: images are drawn and not items, since images.csv has no column pair_id: make the table again" in said
     assert code == 0 and "note: size_small, own, test: the score is ap_weighted, mean average precision" in said
+
+
+def repeated(path, dataset, times, item):
+    """Shows each of the first 30 images of a set so often; item: whether it is known that these show one item."""
+    table, rows = path / "responses" / dataset / "images.csv", np.repeat(np.arange(30), times)
+    targets = pd.read_csv(table, dtype=str, keep_default_na=False)["targets"][rows].tolist()
+    pd.DataFrame({"name": [f"{number}.jpg" for number in range(len(rows))]}).to_csv(table, index=False)
+    with np.load(path / "responses" / dataset / "2.npz") as stored:
+        content = {"scores": stored["scores"][:, rows], "response": stored["response"][:, rows]}
+    described(path, dataset, "targets", targets, content, label=-1, cue=-1)
+    if item:
+        known = [f"item {row:02}" for row in rows]
+        pd.read_csv(table, dtype=str, keep_default_na=False).assign(pair_id=known).to_csv(table, index=False, lineterminator="\n")
+
+
+def test_images_of_one_item_are_drawn_together(pairs, tmp_path):
+    """Items with four images each, all alike, have the draws of as many single images."""
+    drawn = {}
+    for kind, times, item in (("single", 1, False), ("items", 4, True), ("images", 4, False)):
+        paths = [of_several_classes(tmp_path / kind, name, 1, ("own",))[0] for name in ("big", "c1")]
+        for path in paths:
+            repeated(path, "own", times, item)
+        drawn[kind] = runs.read(paths, pairs).shifted["own"]
+    np.testing.assert_allclose(drawn["items"].draws["big"], drawn["single"].draws["big"], rtol=1e-6)
+    assert drawn["items"].basis("big") == "items and seeds" and drawn["items"].images == drawn["images"].images == 120
+    assert drawn["images"].basis("big") == "images and seeds" and drawn["images"].draws["big"].std() < drawn["items"].draws["big"].std()
 
 
 def test_seeds_of_an_algorithm_may_number_classes_differently_and_lack_images(pairs, tmp_path):

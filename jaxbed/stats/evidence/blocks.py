@@ -35,6 +35,7 @@ class Block(NamedTuple):
     label: np.ndarray | None = None  # [n]
     positive: np.ndarray | None = None  # [n, classes] bool: what ranks high if it is right, of average precision
     measure: str = ACCURACY
+    item: np.ndarray | None = None  # [n] str, the same for images that show one item; "" if unknown
     lacking: str = ""  # why images are not known, with the cure
 
 
@@ -71,7 +72,8 @@ def of_set(path: Path, dataset: str, epochs: Mapping[int, int]) -> tuple[Block, 
         lost = names.listed(seed for seed, of_seed in zip(epochs, scores, strict=True) if not np.isfinite(of_seed).all())
         raise LeftOut(f"{path}: seeds {lost} have no finite scores of some images of {dataset}: choose an earlier epoch with --select")
     positive = None if positive is None else positive[counted]
-    return Block(str(path), trials.name[counted], scores, trials.label[counted], positive, measure), diverged
+    item = None if trials.item is None else trials.item[counted]
+    return Block(str(path), trials.name[counted], scores, trials.label[counted], positive, measure, item), diverged
 
 
 def _measure(trials: metrics.Trials, dataset: str) -> tuple[str, np.ndarray | None]:

@@ -43,10 +43,13 @@ class Sampled(NamedTuple):
         return f"{self.unit} and seeds" + (f" (single seed of {single[0]})" if single else "")
 
 
-def sample(name: str, scores: Mapping[str, np.ndarray], has_images: bool = True, cluster: np.ndarray | None = None) -> Sampled:
+def sample(
+    name: str, scores: Mapping[str, np.ndarray], has_images: bool = True, cluster: np.ndarray | None = None, unit: str = "classes"
+) -> Sampled:
     """Of scores {algorithm: [seeds, images]} on the set with this name, in points: means over images.
 
-    cluster [images]: whole numbers of groups, such as classes, which are drawn with all their images instead of single images.
+    cluster [images]: which group each is in, such as its class; groups are drawn with all their images instead of single images. unit: what
+    groups are.
 
     The draws depend on the names of the set and of each algorithm only. Without images, scores are [seeds, 1]; the resampled values of an
     algorithm that then has one seed are NaN.
@@ -54,12 +57,12 @@ def sample(name: str, scores: Mapping[str, np.ndarray], has_images: bool = True,
     seeds = {algorithm: len(values) for algorithm, values in scores.items()}
     statistics = {algorithm: _mean(values) for algorithm, values in scores.items()}
     images = next(iter(scores.values())).shape[1]
-    sampled = sample_statistics(name, statistics, seeds, images, cluster)
+    sampled = sample_statistics(name, statistics, seeds, images, cluster, unit="images" if cluster is None else unit)
     for algorithm in scores if not has_images else ():
         if seeds[algorithm] == 1:
             sampled.draws[algorithm][1:] = np.nan
     of_image = {algorithm: values.mean(0) for algorithm, values in scores.items()} if has_images else {}
-    return sampled._replace(images=images * has_images, of_image=of_image, unit="images" if cluster is None else "classes")
+    return sampled._replace(images=images * has_images, of_image=of_image)
 
 
 def sample_statistics(
@@ -69,10 +72,11 @@ def sample_statistics(
     images: int,
     cluster: np.ndarray | None = None,
     kind: np.ndarray | None = None,
+    unit: str = "images",
 ) -> Sampled:
     """The same of any scores {algorithm: function of how often images are drawn}; seeds {algorithm: number}; no image contributes alone.
 
-    kind [images]: of which kind each is; as many of a kind are drawn as there are. With clusters there is one kind.
+    kind [images]: of which kind each is; as many of a kind are drawn as there are. With clusters there is one kind; unit: what is drawn.
     """
     draws = {algorithm: np.empty(1 + RESAMPLES) for algorithm in statistics}
     rows = {algorithm: _seeds(algorithm, seeds[algorithm]) for algorithm in statistics}
@@ -91,7 +95,7 @@ def sample_statistics(
             draws[algorithm][1 + first : 1 + drawn.stop] = np.take_along_axis(of_seeds, rows[algorithm][drawn], 1).mean(1)
     for algorithm, statistic in statistics.items():
         draws[algorithm][0] = statistic(np.ones((1, images))).mean()
-    return Sampled(draws, dict(seeds), images, {})
+    return Sampled(draws, dict(seeds), images, {}, unit=unit)
 
 
 def normal(values: Mapping[str, Mapping[str, tuple[float, float]]]) -> dict[str, Sampled]:

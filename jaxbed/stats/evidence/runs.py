@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from jaxbed.data import deepfashion
 from jaxbed.stats import names
 from jaxbed.stats.evidence import blocks, chosen, families, line, scores, study
 from jaxbed.stats.evidence.blocks import Blocks
@@ -24,7 +25,12 @@ class Found(NamedTuple):
 
     of_sets: dict[str, Blocks]  # {"test" or "ood": blocks}
     mce: Blocks
-    left_out: dict[str, str]  # {set: why it cannot be scored}
+    left_out: dict[str, dict[str, list[str]]]  # {"test" or "ood": {set: why runs cannot be scored on it}}
+
+    def role(self, role: str) -> tuple[Blocks, dict[str, str]]:
+        """(sets that can be scored, {set: why it cannot})."""
+        why = {name: "; ".join(dict.fromkeys(reasons)) for name, reasons in self.left_out[role].items()}
+        return {name: of_set for name, of_set in self.of_sets[role].items() if name not in why}, why
 
 
 def read(
@@ -47,7 +53,7 @@ def read(
     Raises ValueError or FileNotFoundError, with the cure, for what cannot be used.
     """
     notes: list[str] = []
-    found = Found({"test": {}, "ood": {}}, {}, {})
+    found = Found({"test": {}, "ood": {}}, {}, {"test": {}, "ood": {}})
     sources: list[dict] = []
     seeds: dict[tuple[str, int], Path] = {}
     read_runs: list[families.Run] = []
@@ -74,15 +80,16 @@ def read(
     workdirs.refuse_other_settings(sources)
     algorithms = list(dict.fromkeys(source["algorithm"] for source in sources))
     listed = read_pairs(pairs, algorithms, trained_with)
-    tests, shifted = ({name: of_set for name, of_set in each.items() if name not in found.left_out} for each in found.of_sets.values())
+    (tests, lost_tests), (shifted, lost_shifted) = found.role("test"), found.role("ood")
     default, of_shifted = chosen.parse(iid, tests)
-    shifted |= {MCE: of_mce} if (of_mce := scores.of_mce(found.mce, algorithms, notes)) else {}
+    about_mce: list[str] = []
+    shifted |= {MCE: of_mce} if (of_mce := scores.of_mce(found.mce, algorithms, about_mce)) else {}
     shifted |= _families(read_runs, default, tests, notes) if corruptions else {}
-    counted = chosen.counted(
-        list(shifted), sets, {name: why for name, why in found.left_out.items() if name in found.of_sets["ood"]}, notes
-    )
+    counted = chosen.counted(list(shifted), sets, lost_shifted, notes)
     belongs = chosen.in_distribution(default, of_shifted, counted, tests)
-    notes += _of_tests(found, tests, {name: shifted[name] for name in counted}, belongs)
+    notes += about_mce if MCE in counted or not sets else []
+    notes += [f"{name} is left out: {why}" for name, why in lost_tests.items()]
+    notes += _about(tests, {name: shifted[name] for name in counted}, belongs)
     drawn = {name: scores.sample(name, shifted[name]) for name in counted}
     drawn_tests = {name: scores.sample(name, tests[name]) for name in dict.fromkeys(belongs.values())}
     bias = {algorithm: float(np.mean(values)) for algorithm, values in shape_bias.items() if values}
@@ -183,13 +190,12 @@ def _add(found: Found, path: Path, source: dict, frame: pd.DataFrame, epochs: Ma
     for name, facts in source["sets"].items():
         if facts["role"] not in found.of_sets:
             continue
-        of_algorithms = found.of_sets[facts["role"]].setdefault(name, {})
         try:
             block, ended = blocks.of_set(path, name, epochs)
         except blocks.LeftOut as reason:
-            found.left_out.setdefault(name, str(reason))
+            found.left_out[facts["role"]].setdefault(name, []).append(str(reason))
             continue
-        of_algorithms.setdefault(algorithm, []).append(block)
+        found.of_sets[facts["role"]].setdefault(name, {}).setdefault(algorithm, []).append(block)
         diverged |= ended
     if diverged:
         listed = names.listed(sorted(diverged))
@@ -207,14 +213,15 @@ def _families(given: Sequence[families.Run], default: str, tests: Blocks, notes:
     return scores.of_families(given, default, notes)
 
 
-def _of_tests(found: Found, tests: Blocks, counted: Blocks, belongs: Mapping[str, str]) -> list[str]:
-    """Notes: in-distribution sets that are left out, and which belong to which; measures other than accuracy."""
-    notes = [f"{name} is left out: {reason}" for name, reason in found.left_out.items() if name in found.of_sets["test"]]
-    if not tests:
-        notes.append("no set has the role test: there are no effective effects")
+def _about(tests: Blocks, counted: Blocks, belongs: Mapping[str, str]) -> list[str]:
+    """Notes: which in-distribution set belongs to which sets; measures other than accuracy; images that are drawn in place of items."""
+    notes = [] if tests else ["no set has the role test: there are no effective effects"]
     for test in dict.fromkeys(belongs.values()) if len({*belongs.values()}) > 1 else ():
         notes.append(f"{test} is the in-distribution set of {', '.join(name for name in belongs if belongs[name] == test)}")
     for measure, words in blocks.IN_WORDS.items():
         if scored := [name for name, of_set in (counted | tests).items() if scores.measure(of_set) == measure]:
             notes.append(f"{', '.join(scored)}: the score is {measure}, {words}")
+    if apart := [name for name in deepfashion.SHIFTS if name in counted and not scores.has_items(counted[name])]:
+        cure = "make the table again with data_prep/deepfashion_remixed.py, then: jaxbed eval WORKDIR"
+        notes.append(f"{', '.join(apart)}: images are drawn and not items, since images.csv has no column pair_id: {cure}")
     return notes

@@ -28,18 +28,28 @@ def sample(name: str, of_algorithms: Mapping[str, Sequence[Block]]) -> Sampled:
     shared = _shared(name, every)
     aligned = {algorithm: [_of_images(block, shared) for block in each] for algorithm, each in of_algorithms.items()}
     first = next(iter(aligned.values()))[0]
+    item = next((block.item for each in aligned.values() for block in each if block.item is not None), None)
+    unit, cluster = ("images", None) if item is None else ("items", np.where(item == "", np.char.add("\n", shared.astype(str)), item))
     if first.positive is None:
+        if name.startswith(BY_CLASS):
+            unit, cluster = "classes", first.label
         whole = {algorithm: np.concatenate([block.scores for block in each]) for algorithm, each in aligned.items()}
-        return resampling.sample(name, whole, cluster=first.label if name.startswith(BY_CLASS) else None)
+        return resampling.sample(name, whole, cluster=cluster, unit=unit)
     statistics = {algorithm: _precision(each) for algorithm, each in aligned.items()}
     number = {algorithm: sum(len(block.scores) for block in each) for algorithm, each in aligned.items()}
-    kind = first.positive[:, 0] if first.measure == blocks.ANOMALIES else None
-    return resampling.sample_statistics(name, statistics, number, len(shared), kind=kind)
+    if first.measure == blocks.ANOMALIES:
+        return resampling.sample_statistics(name, statistics, number, len(shared), kind=first.positive[:, 0])
+    return resampling.sample_statistics(name, statistics, number, len(shared), cluster, unit=unit)
 
 
 def measure(of_algorithms: Mapping[str, Sequence[Block]]) -> str:
     """How a set is scored."""
     return next(iter(of_algorithms.values()))[0].measure
+
+
+def has_items(of_algorithms: Mapping[str, Sequence[Block]]) -> bool:
+    """Whether it is known of a set which images show one item."""
+    return any(block.item is not None for each in of_algorithms.values() for block in each)
 
 
 def _precision(each: Sequence[Block]) -> precision.Statistic:
@@ -70,8 +80,8 @@ def _of_images(block: Block, shared: np.ndarray) -> Block:
     if np.array_equal(block.image, shared):
         return block
     rows = pd.Index(block.image).get_indexer(shared)
-    label, positive = (None if each is None else each[rows] for each in (block.label, block.positive))
-    return block._replace(image=shared, scores=block.scores[:, rows], label=label, positive=positive)
+    label, positive, item = (None if each is None else each[rows] for each in (block.label, block.positive, block.item))
+    return block._replace(image=shared, scores=block.scores[:, rows], label=label, positive=positive, item=item)
 
 
 def of_mce(found: Blocks, algorithms: Sequence[str], notes: list[str]) -> dict[str, list[Block]]:
