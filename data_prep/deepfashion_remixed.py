@@ -9,6 +9,8 @@ garments has exactly the set's four codes (`jaxbed.data.deepfashion`), and its c
 shows counts as absent, and it may be in several test sets. DEEPFASHION2 holds train/image, train/annos, validation/image and
 validation/annos, as published; no image is copied.
 
+The column pair_id says which images show one item, by the annotations: `jaxbed evidence` draws these together.
+
 train       images of train/
 test        images of validation/ with the same codes
 others      one code differs: images of validation/ alone (--splits validation, the default), or of both (concatenated)
@@ -45,6 +47,7 @@ class Item(NamedTuple):
 
     category: int
     codes: Mapping[str, int]
+    pair: str = ""  # pair_id of its image; "" without
 
 
 Images = dict[str, list[Item]]  # {file, relative to DEEPFASHION2: its garments}
@@ -81,7 +84,8 @@ def items(path: pathlib.Path) -> list[Item]:
     found = [_item(path, name, content[name]) for name in content if name.startswith("item")]
     if not found:
         raise ValueError(f"{path} describes no garment (item1, item2, ...): {CURE}, or delete it and its image")
-    return found
+    pair = content.get("pair_id")
+    return [item._replace(pair=str(pair)) for item in found] if type(pair) is int else found
 
 
 def _item(path: pathlib.Path, name: str, given: Any) -> Item:
@@ -116,13 +120,14 @@ def divide(train: Images, validation: Images, splits: str) -> dict[str, Rows]:
     return sets
 
 
-def table(sets: Mapping[str, Rows]) -> str:
-    """The table, as CSV."""
+def table(sets: Mapping[str, Rows], images: Images) -> str:
+    """The table, as CSV; images: all garments. Numbers of pairs begin anew in each part."""
+    pair = {file: f"{file.partition('/')[0]}/{garments[0].pair}" if garments[0].pair else "" for file, garments in images.items()}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "label", "split"])
+    writer.writerow(["file", "label", "split", "pair_id"])
     for name, rows in sets.items():
-        writer.writerows([file, BETWEEN.join(classes), name] for file, classes in rows.items())
+        writer.writerows([file, BETWEEN.join(classes), name, pair[file]] for file, classes in rows.items())
     return text.getvalue()
 
 
@@ -147,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         train, validation = (read(asked.root, part) for part in PARTS)
         sets = divide(train, validation, asked.splits)
-        files.write(asked.out, table(sets))
+        files.write(asked.out, table(sets, train | validation))
     except (ValueError, OSError) as error:
         ending.tell("deepfashion_remixed", error)
         return 2

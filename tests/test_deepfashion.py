@@ -1,6 +1,7 @@
 """DeepFashion Remixed: which garments are in which set, on a made-up tree of the published layout, and what is wrong with one."""
 
 import csv
+import dataclasses
 import json
 import pathlib
 
@@ -8,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 from PIL import Image
 
 from data_prep import deepfashion_remixed as script
 from jaxbed.data import augment, boxes, deepfashion, folder
+from jaxbed.evaluation import evaluate, image_tables
 from jaxbed.method import Info, scalars
 from jaxbed.methods import erm
 from jaxbed.optim import Optim
@@ -88,6 +91,28 @@ def test_concatenated_sets_have_no_image_with_a_training_garment(root):
     assert sets["size_small"] == {"train 000003": "vest", "validation 000002": "skirt"}
     seen = sets["train"].keys() | sets["test"].keys()
     assert not any(seen & sets[name].keys() for name in deepfashion.SHIFTS)
+    rows = list(csv.DictReader((root.parent / "out.csv").read_text().splitlines()))
+    assert {row["pair_id"] for row in rows if row["split"] == "size_small"} == {"train/1", "validation/1"}
+
+
+def test_which_images_show_one_item_is_kept_with_the_answers(root):
+    annotation = root / "validation" / "annos" / "000003.json"
+    annotation.write_text(annotation.read_text().replace('"pair_id": 1, ', ""))  # unknown: the image stands for itself
+    made(root)
+    fields = {"size_px": 8, "threads": 1, "val_share": 0.4, "multi_label": True, "classes": deepfashion.CLASSES}
+    source = folder.Config(train=str(root), table=str(root.parent / "out.csv"), **fields).open()
+    assert source.sets["size_small"].item.tolist() == ["validation/1", ""] and source.sets["val"].item is None
+    assert source.sets["zoom_large"].item.tolist() == ["validation/1"] and not any("ignored" in note for note in source.notes)
+    evaluate.describe(root.parent, source, source.sets, dict.fromkeys(source.sets, "asked"))
+    path = root.parent / "size_small" / "images.csv"
+    assert path.read_text().startswith("name,label,cue,targets,pair_id\n")
+    for separator in (",", ";"):
+        pd.read_csv(path, dtype=str, keep_default_na=False).to_csv(path, sep=separator, index=False)
+        images = image_tables.read(path)
+        assert images.item.tolist() == ["validation/1", ""] and images.label.tolist() == [-1, -1]
+    assert image_tables.read(root.parent / "val" / "images.csv").item is None
+    with pytest.raises(ValueError, match="set val: item has 9 texts, but must have one for each of"):
+        dataclasses.replace(source, sets={"val": source.sets["val"]._replace(item=np.array(["a"] * 9))})
 
 
 def test_the_table_opens_with_all_classes_in_their_order(root):

@@ -12,7 +12,7 @@ from commands import ROOT
 
 from jaxbed.evaluation import answers, metrics
 from jaxbed.measures import corruption_error
-from jaxbed.stats.evidence import abstract, effects, families, line, main, published, report, resampling, runs, study
+from jaxbed.stats.evidence import abstract, blocks, effects, families, line, main, published, report, resampling, runs, scores, study
 from jaxbed.stats.evidence.effects import Effect
 
 CONTROLS = [f"c{number}" for number in range(5)]
@@ -149,11 +149,11 @@ def test_classes_are_drawn_with_all_their_images():
 def test_sets_whose_classes_were_chosen_with_their_images_draw_classes():
     """Also where two runs answered images in another order."""
     image, label = np.array(["a", "b", "c", "d"]), np.array([0, 0, 1, 1])
-    scores = np.array([[100.0, 100.0, 0.0, 0.0]])
-    one, other = runs.Block("one", image, scores, label), runs.Block("other", image[::-1], scores[:, ::-1], label[::-1])
-    for name, values in (("imagenet_r_unmasked", {0, 50, 100}), ("art", {0, 25, 50, 75, 100})):
-        sampled = runs._sample(name, {"a": [one], "b": [other]})
-        assert {*sampled.draws["a"]} == {*sampled.draws["b"]} == values
+    values = np.array([[100.0, 100.0, 0.0, 0.0]])
+    one, other = blocks.Block("one", image, values, label), blocks.Block("other", image[::-1], values[:, ::-1], label[::-1])
+    for name, expected in (("imagenet_r_unmasked", {0, 50, 100}), ("art", {0, 25, 50, 75, 100})):
+        sampled = scores.sample(name, {"a": [one], "b": [other]})
+        assert {*sampled.draws["a"]} == {*sampled.draws["b"]} == expected
 
 
 def test_normal_draws_have_exact_errors_of_sums():

@@ -96,6 +96,11 @@ def test_published_files_are_answered_as_they_are(trained, published, tmp_path, 
         assert accuracy["brightness_1", seed] == accuracy["clean", seed] == pytest.approx(expected[seed])
         cells = [accuracy[f"{name}_{severity}", seed] for name in FEW for severity in (1, 2, 3, 4, 5)]
         assert accuracy["imagenet_c", seed] == pytest.approx(np.mean(cells))
+    images = pd.read_csv(workdir / "measures" / "imagenet_c" / "images.csv")  # which the answers are about
+    label = images["name"].str.partition("/")[0].map(list(DATA.open().class_names).index)
+    assert len(images) == 48 and images["name"].is_unique and images["label"].tolist() == label.tolist()
+    response = read_answers(workdir / "measures" / "imagenet_c" / "brightness_1" / "2.npz", 48)["response"]
+    assert (response == images["label"].to_numpy()).mean(1) == pytest.approx(expected)
     assert not any(metric.startswith("mce") for _, metric, _ in table.index)  # AlexNet has errors on ImageNet alone
     frame = records.load([workdir])  # jaxbed stats reads them with the run
     assert frame.loc[(frame["metric"] == "imagenet_c") & (frame["run"] == 1), "value"].tolist() == [
@@ -129,6 +134,7 @@ def test_a_benchmark_that_is_not_whole_has_no_means(trained, published, tmp_path
     code, said = measure(capsys, workdir, "--select", "last", "--measures", "shape_bias", "--imagenet-c", part)
     assert code == 0 and "imagenet_c is not whole, so there are no means and no mCE: contrast_4 is missing" in said
     assert "brightness_2 has 47 images, which are not the 48 of most" in said
+    assert not (workdir / "measures" / "imagenet_c" / "images.csv").exists()
     metrics = set(rows(workdir).loc["imagenet_c"].index.get_level_values("metric"))
     assert metrics == {"clean", *(f"{name}_{severity}" for name in FEW for severity in (1, 2, 3, 4, 5))} - {"contrast_4"}
 

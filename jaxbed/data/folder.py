@@ -51,6 +51,7 @@ class Listed(NamedTuple):
     label: np.ndarray  # [n] int, in `classes`; or [n, classes] uint8, see `Split`
     classes: tuple[str, ...]  # in the order of those of the training set
     bias: np.ndarray  # [n] str: the class it votes for; "" if unknown
+    item: np.ndarray | None = None  # [n] str, as of `EvaluationSet`
 
 
 @dataclasses.dataclass
@@ -101,7 +102,7 @@ class Config:
             name="folder",
             class_names=classes,
             train=train,
-            sets={name: EvaluationSet(split, ROLES.get(name, "ood")) for name, split in others.items()},
+            sets={name: _evaluation_set(name, split, listed.get(name)) for name, split in others.items()},
             scale=lambda image: augment.make_evaluation(self.augment, image.shape[1:])(image),
             facts={
                 **{"size_px": self.size_px, "training_set": _digest(train), "unreadable": sorted(lost)},
@@ -209,6 +210,7 @@ def _tabled(cfg: Config, locations: dict[str, str]) -> tuple[dict[str, Listed], 
             folder_table.targets(of_split, classes) if cfg.multi_label else np.array([labels.index(row.label) for row in of_split]),
             labels,
             np.array([votes.get(row.bias, "") for row in of_split]),
+            np.array([row.pair_id for row in of_split]) if any(row.pair_id for row in of_split) else None,
         )
     return listed, notes + vote_notes
 
@@ -216,7 +218,7 @@ def _tabled(cfg: Config, locations: dict[str, str]) -> tuple[dict[str, Listed], 
 def _check_classes(listed: dict[str, Listed]) -> list[str]:
     """Raises ValueError for a set whose classes differ from the training set's; returns notes for the log on similar class names."""
     wanted = listed["train"].classes
-    for name, (origin, _, _, classes, _) in listed.items():
+    for name, (origin, _, _, classes, *_) in listed.items():
         if strange := [each for each in classes if each not in wanted]:
             allowed = shown(wanted, 10)
             raise ValueError(f"{origin} has the class {strange[0]!r}, which is not in the training set ({allowed}): rename or remove it")
@@ -226,6 +228,13 @@ def _check_classes(listed: dict[str, Listed]) -> list[str]:
     known: dict[str, str] = {}
     pairs = [(other, name) for name in wanted if (other := known.setdefault(names.key(name), name)) != name]
     return [f"the classes {other!r} and {name!r} differ only in spelling: are they the same class?" for other, name in pairs]
+
+
+def _evaluation_set(name: str, split: Split, listed: Listed | None) -> EvaluationSet:
+    """A set with the items of those images that could be read; listed: None of images that were held out."""
+    known = None if listed is None or listed.item is None else dict(zip(listed.images.names.tolist(), listed.item, strict=True))
+    item = None if known is None else np.array([known[image] for image in split.name.tolist()])
+    return EvaluationSet(split, ROLES.get(name, "ood"), item=item)
 
 
 def _read(cfg: Config, name: str, listed: Listed, classes: tuple[str, ...]) -> Split:

@@ -13,7 +13,8 @@ bias   what the shortcut shows in this image: either the name of the class that 
 split  train, val, test or the name of an OOD set; without this column all images are training images. With data.multi_label=True, an image
        may be in several test and OOD sets, with a row and other classes in each
 
-Other columns are ignored and logged.
+The column `pair_id`, if there is one, says which images show one item, or are otherwise not independent: those with the same text. It is
+kept with the answers, for `jaxbed evidence`. Other columns are ignored and logged.
 """
 
 import collections
@@ -28,7 +29,7 @@ import numpy as np
 from jaxbed.data import image_files, tables
 from jaxbed.evaluation.label_lists import BETWEEN
 
-NEEDED, OPTIONAL = ("file", "label"), ("bias", "split")
+NEEDED, OPTIONAL, KEPT = ("file", "label"), ("bias", "split"), "pair_id"
 COLUMNS = "its columns must be file,label and, if known, bias and split"
 SETS = ("train", "val", "test")
 OTHER_WORDS = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
@@ -43,6 +44,7 @@ class Row(NamedTuple):
     label: str
     bias: str
     split: str
+    pair_id: str = ""  # the same for images that are not independent; empty if unknown
 
 
 def read(path: pathlib.Path, folder: pathlib.Path, multi_label: bool = False) -> tuple[list[Row], list[str]]:
@@ -56,12 +58,11 @@ def read(path: pathlib.Path, folder: pathlib.Path, multi_label: bool = False) ->
         raise FileNotFoundError(f"data.table = {str(path)!r} is not a file: name a CSV file with --config.data.table=TABLE.csv; {COLUMNS}")
     rows, notes, twice = [], [], []
     seen: dict[str, dict[str, int]] = {}  # {file: {split: line}}
-    for line, fields in tables.rows(path, NEEDED, OPTIONAL, COLUMNS):
+    for line, fields in tables.rows(path, NEEDED, (*OPTIONAL, KEPT), COLUMNS):
         if not seen:
             notes += _unused(path, list(fields))
-        row = Row(
-            line, fields["file"].strip(), fields["label"].strip(), fields.get("bias", "").strip(), fields.get("split", "train").strip()
-        )
+        bias, split, pair_id = (fields.get(name, default).strip() for name, default in (("bias", ""), ("split", "train"), (KEPT, "")))
+        row = Row(line, fields["file"].strip(), fields["label"].strip(), bias, split, pair_id)
         if multi_label and row.bias:
             raise ValueError(f"{path}, line {line}: bias = {row.bias!r}: images with several classes have none, leave the column out")
         for name in ("file", "split") if multi_label else (*NEEDED, "split"):
@@ -127,7 +128,7 @@ def targets(rows: Sequence[Row], classes: Sequence[str]) -> np.ndarray:
 
 def _unused(path: pathlib.Path, columns: list[str]) -> list[str]:
     """A note on ignored columns. Raises ValueError for a column that is probably a misspelled `bias` or `split`."""
-    others = [name for name in columns if name not in (*NEEDED, *OPTIONAL)]
+    others = [name for name in columns if name not in (*NEEDED, *OPTIONAL, KEPT)]
     for wanted in OPTIONAL:
         if wanted not in columns and (near := difflib.get_close_matches(wanted, [name.lower() for name in others], 1, 0.7)):
             wrong = next(name for name in others if name.lower() == near[0])

@@ -32,6 +32,7 @@ class EvaluationSet(NamedTuple):
     role: str
     decision: str = "argmax"  # a name of `decision_rules.RULES`
     real: np.ndarray | None = None  # [n, most] int32, as of `label_lists.padded`
+    item: np.ndarray | None = None  # [n] str, the same for images that are not independent, such as those of one item; "" if unknown
     anomaly: np.ndarray | None = None  # [n] bool: images of no class, which are to be told from the others; their labels count for nothing
 
 
@@ -75,6 +76,10 @@ class Source:
             if (anomaly := evaluation_set.anomaly) is not None and (len(anomaly) != len(evaluation_set.split.label) or anomaly.all()):
                 images = len(evaluation_set.split.label)
                 raise ValueError(f"set {name}: anomaly must say of each of {images} images whether it is one, and not all may be")
+            if (item := evaluation_set.item) is not None and len(item) != len(evaluation_set.split.label):
+                raise ValueError(
+                    f"set {name}: item has {len(item)} texts, but must have one for each of {len(evaluation_set.split.label)} images"
+                )
         for name, split in {"train": self.train, **{k: v.split for k, v in self.sets.items()}}.items():
             check(name, split, len(self.class_names))
 

@@ -195,7 +195,7 @@ def keep(folder: pathlib.Path, sets: dict[str, EvaluationSet], asked: dict[str, 
 
 def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet], asked: dict[str, str]) -> None:
     """Writes what the answers mean, where that is not there already."""
-    for name, (split, _, _, real, anomaly) in sets.items():
+    for name, (split, _, _, real, item, anomaly) in sets.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         frame = pd.DataFrame({"name": split.name, "label": split.class_of_image, "cue": split.bias})
         if real is not None:
@@ -204,6 +204,8 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
             frame["anomaly"] = anomaly.astype(int)
         if split.multi_label:
             frame["targets"] = label_lists.cells(label_lists.of_targets(split.label))
+        if item is not None:
+            frame["pair_id"] = item
         files.write(folder / name / "images.csv", tables.csv_text(frame))
     content: dict[str, Any] = {
         "data": {"name": source.name, "cue": source.bias_name, **source.facts},
@@ -215,7 +217,7 @@ def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet
                 **({"targets": label_lists.digest(label_lists.of_targets(split.label))} if split.multi_label else {}),
                 **({} if real is None else {"real": label_lists.digest(real)}),
             }
-            for name, (split, role, rule, real, _) in sets.items()
+            for name, (split, role, rule, real, *_) in sets.items()
         },
     }
     if (source.train.bias >= 0).any():

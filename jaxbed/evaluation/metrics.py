@@ -11,16 +11,12 @@ import numpy as np
 import pandas as pd
 
 from jaxbed.data import model_vs_human
-from jaxbed.evaluation import calibration, label_lists, measures
+from jaxbed.evaluation import calibration, image_tables, label_lists, measures
 from jaxbed.evaluation.answers import ANSWERS, LOGITS, SCORES, read_answers, read_sets
-from jaxbed.stats import names
-from jaxbed.stats.reading import delimited, numbers
+from jaxbed.evaluation.image_tables import Images
 from jaxbed.system import files
 
-TEXTS = ("name", "real", "targets")  # columns of images.csv that are not numbers
 SHOWN = ("accuracy", "aligned", "conflicting", "pr_auc_weighted")  # of validation sets, when a run has ended
-LISTS = ("real", "targets")  # those that hold lists of classes
-ADDED = (*LISTS, "anomaly")  # a set has one of these, or none
 RENDITIONS = ("imagenet_r", "imagenet_r_unmasked")  # sets whose images are named <class>/<rendition>_<number>
 COLUMNS = ["algorithm", "run", "dataset", "epoch", "metric", "value", "n_correct", "n_total", "role", "status"]
 
@@ -157,6 +153,11 @@ class Trials(NamedTuple):
     seeds: np.ndarray  # [S]
     alive: np.ndarray  # [S] bool: still finite
     classes: list[str]
+    anomaly: np.ndarray | None = None  # [n] bool: images of no class
+    confidence: np.ndarray | None = None  # [S, n]: largest probability, NaN for none; older answers have none
+    targets: np.ndarray | None = None  # [n, classes] of zeros and ones, of a multi-label set; its labels are -1
+    scores: np.ndarray | None = None  # [S, n, classes] float16: logits, of a multi-label set
+    item: np.ndarray | None = None  # [n] str, the same for images that show one item; "" if unknown
 
 
 def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
@@ -164,18 +165,28 @@ def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
 
     Raises ValueError for a multi-label set, whose images are not answered with one class.
     """
+    if "targets" in _about(workdir)[1]["sets"][dataset]:
+        folder = workdir / "responses" / dataset
+        raise ValueError(f"{folder}: images have several classes or none, so no answer is right or wrong: leave {dataset} out")
+    return all_trials(workdir, dataset, epoch)
+
+
+def all_trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
+    """The same of any set, also of a multi-label one, with its scores."""
     _, about = _about(workdir)
     facts, path = about["sets"][dataset], workdir / "responses" / dataset / f"{epoch}.npz"
-    if "targets" in facts:
-        raise ValueError(f"{path.parent}: images have several classes or none, so no answer is right or wrong: leave {dataset} out")
     if not path.is_file():
         there = ", ".join(other.stem for other in answers(path.parent))
         raise FileNotFoundError(
             f"{path} is missing: of {dataset} there are answers of epochs {there or '(none)'}; run: jaxbed eval {workdir}"
         )
     images = _images(workdir, dataset, facts)
-    response, seeds, alive, _ = _answers(workdir, path, len(images.label), facts)
-    return Trials(images.name, images.label, images.bias, response, seeds, alive, facts.get("classes", about.get("classes", [])))
+    response, seeds, alive, kept = _answers(workdir, path, len(images.label), facts)
+    classes = facts.get("classes", about.get("classes", []))
+    known = (images.name, images.label, images.bias, response, seeds, alive, classes, images.anomaly, kept.get("confidence"))
+    if images.targets is None:
+        return Trials(*known, item=images.item)
+    return Trials(*known, label_lists.targets(images.targets, len(about["classes"])), kept.get(LOGITS), images.item)
 
 
 def answers_of(workdir: pathlib.Path, dataset: str, epoch_of: Mapping[int, int]) -> tuple[measures.Answers, list[str]]:
@@ -198,18 +209,7 @@ def _about(workdir: pathlib.Path) -> tuple[str, dict]:
     return files.read_object(config)["name"], read_sets(sets)
 
 
-class _Images(NamedTuple):
-    """The content of images.csv."""
-
-    name: np.ndarray  # [n]
-    label: np.ndarray  # [n]
-    bias: np.ndarray  # [n]
-    real: np.ndarray | None = None  # [n, most]: see `label_lists`
-    anomaly: np.ndarray | None = None  # [n] bool
-    targets: np.ndarray | None = None  # [n, most]: see `label_lists`; labels are then -1
-
-
-def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
+def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> Images:
     """What is known of a set's images, also where a spreadsheet saved the table again; facts are those of the set.
 
     Raises ValueError for a table that lacks a column or holds other numbers than classes, and for one of other images, or in another
@@ -219,7 +219,7 @@ def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: run: jaxbed eval {workdir}")
     try:
-        images = _as_written(path) or _as_saved_again(path)
+        images = image_tables.read(path)
     except ValueError as error:
         raise ValueError(f"{error}; {cure}") from error
     if "images" in facts and facts["images"] != digest(images.name, images.label, images.bias):
@@ -231,59 +231,11 @@ def _images(workdir: pathlib.Path, dataset: str, facts: dict) -> _Images:
     return images
 
 
-def _as_written(path: pathlib.Path) -> _Images | None:
-    """The content of a table that is as `evaluate` writes it, 20 times as fast; None for any other."""
-    with path.open("rb") as file:
-        if file.readline() not in (b"name,label,cue\n", *(f"name,label,cue,{column}\n".encode() for column in ADDED)):
-            return None
-    try:
-        images = pd.read_csv(path, dtype=dict.fromkeys(TEXTS, str), keep_default_na=False)
-        real, targets = (label_lists.from_cells(images[column]) if column in images else None for column in LISTS)
-    except ValueError:
-        return None
-    whole = isinstance(images.index, pd.RangeIndex) and all(images[column].dtype == np.int64 for column in images if column not in TEXTS)
-    if not whole or (images["label"] < (0 if targets is None else -1)).any() or (images["cue"] < -1).any():
-        return None
-    anomaly = images["anomaly"].to_numpy() == 1 if "anomaly" in images else None
-    image_names = images["name"].map(names.from_cell).to_numpy(str)
-    return _Images(image_names, images["label"].to_numpy(), images["cue"].to_numpy(), real, anomaly, targets)
-
-
-def _as_saved_again(path: pathlib.Path) -> _Images:
-    """The same of a table that a spreadsheet saved: other separators, order of columns and ways to write numbers."""
-    images = delimited.read(path)
-    chosen = {name: names.find(name, images.columns) for name in ("name", "label", "cue")}
-    if lost := [name for name, column in chosen.items() if column is None]:
-        raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(images.columns)}")
-    real, targets = (_lists(images, name, path) for name in LISTS)
-    least_label = 0 if targets is None else -1
-    label, bias = (_classes(images[chosen[name]], name, least, str(path)) for name, least in (("label", least_label), ("cue", -1)))
-    anomaly = names.find("anomaly", images.columns)
-    flags = None if anomaly is None else _classes(images[anomaly], "anomaly", 0, str(path)) == 1
-    return _Images(images[chosen["name"]].to_numpy(str), label, bias, real, flags, targets)
-
-
-def _lists(images: pd.DataFrame, name: str, path: pathlib.Path) -> np.ndarray | None:
-    column = names.find(name, images.columns)
-    try:
-        return None if column is None else label_lists.from_cells(images[column])
-    except ValueError as error:
-        raise ValueError(f"{path}: {name} {error}") from error
-
-
 def digest(names: Iterable[str], label: np.ndarray, bias: np.ndarray) -> str:
     """Of which images answers are about, in their order."""
     hashed = hashlib.sha256("\n".join(names).encode())
     hashed.update(np.stack([label, bias]).astype("<i8").tobytes())
     return hashed.hexdigest()[:16]
-
-
-def _classes(given: pd.Series, name: str, least: int, source: str) -> np.ndarray:
-    values = numbers.read(given, "run", source, [], name)
-    strange = ~((values >= least) & (values % 1 == 0))
-    if strange.any():
-        raise ValueError(f"{source}: {name} {names.quoted(given[strange].iloc[0])} in line {strange.idxmax()} is not the number of a class")
-    return values.to_numpy(np.int64)
 
 
 def _answers(workdir: pathlib.Path, path: pathlib.Path, images: int, facts: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict]:

@@ -38,7 +38,7 @@ def pool(
     """Everything that answers the sets; predict is a method's. keep_scores: also the logits, as always in multi-label sets."""
     scored = keep_scores or source.multi_label
     groups: dict[tuple, list[str]] = {}
-    for name, (split, _, decision, _, anomaly) in sets.items():
+    for name, (split, _, decision, *_, anomaly) in sets.items():
         groups.setdefault((split.image.shape[1:], decision, isinstance(split.image, stream.Images), anomaly is not None), []).append(name)
     pools = []
     for (_, decision, streamed, anomalies), names in groups.items():

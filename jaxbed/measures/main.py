@@ -216,7 +216,7 @@ def _table(
 ) -> pd.DataFrame:
     """Writes WORKDIR/measures.csv, and the channels of the critical band; returns the former."""
     from jaxbed.evaluation import metrics
-    from jaxbed.measures import scores
+    from jaxbed.measures import published_files, scores
     from jaxbed.stats import tables
     from jaxbed.system import files
 
@@ -247,6 +247,8 @@ def _table(
         if cells.faults:
             more = f" and {len(cells.faults) - 5} more" if len(cells.faults) > 5 else ""
             notes.append(f"note: {benchmark} is not whole, so there are no means and no mCE: {'; '.join(cells.faults[:5])}{more}")
+        else:
+            published_files.write_images(folder, cells)
     return table.write(workdir, parts)
 
 

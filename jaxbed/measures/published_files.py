@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from jaxbed.data import image_files, imagenet_classes
 from jaxbed.data.image_files import Size
@@ -17,6 +18,8 @@ from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
 from jaxbed.measures.conditions import COMPLETE, corruption_name
 from jaxbed.measures.corruption import SEVERITIES
+from jaxbed.stats import tables
+from jaxbed.system import files
 
 
 class Cells(NamedTuple):
@@ -25,6 +28,7 @@ class Cells(NamedTuple):
     folders: dict[str, pathlib.Path]  # of each corruption at each severity, "fog_3"
     label: dict[str, np.ndarray]  # [n] of each
     faults: list[str]  # in words: cells that are missing, or hold other images than most
+    name: np.ndarray  # [n] of the images of most cells
 
 
 def look(benchmark: str, folder: pathlib.Path, source: Source, severities: Sequence[int] = SEVERITIES) -> Cells:
@@ -46,9 +50,20 @@ def look(benchmark: str, folder: pathlib.Path, source: Source, severities: Seque
         digests[name] = hashlib.sha256("\n".join(split.name).encode()).hexdigest()
         label[name] = split.label
     usual = collections.Counter(digests.values()).most_common(1)[0][0]
-    images = len(label[next(name for name in digests if digests[name] == usual)])
+    first = next(name for name in digests if digests[name] == usual)
+    images = len(label[first])
     faults += [f"{name} has {len(label[name])} images, which are not the {images} of most" for name in digests if digests[name] != usual]
-    return Cells(folders, label, faults)
+    return Cells(folders, label, faults, open_cell(folders[first], source).split.name)
+
+
+def write_images(folder: pathlib.Path, cells: Cells) -> None:
+    """Writes which images the answers in `folder`, WORKDIR/measures/<benchmark>, are about: images.csv, in the form that evaluation writes.
+
+    All cells must hold the same images.
+    """
+    label = next(iter(cells.label.values()))
+    frame = pd.DataFrame({"name": cells.name, "label": label, "cue": np.full(len(label), -1)})
+    files.write(folder / "images.csv", tables.csv_text(frame))
 
 
 def open_cell(folder: pathlib.Path, source: Source) -> EvaluationSet:

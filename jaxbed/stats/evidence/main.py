@@ -1,7 +1,7 @@
 """`jaxbed evidence`: which hypotheses about distribution shift do the answers of runs support?
 
-    jaxbed evidence RUN... --pairs PAIRS.csv [--line A,B,...] [--margins FILE.csv] [--iid SET] [--real A,B] [--corruptions]
-                   [--select RULE] [--out DIR]
+    jaxbed evidence RUN... --pairs PAIRS.csv [--line A,B,...] [--margins FILE.csv] [--sets A,B] [--iid SET,SET:SHIFTED,...]
+                   [--real A,B] [--corruptions] [--select RULE] [--out DIR]
     jaxbed evidence --paper shift --tables DIR [--margins FILE.csv] [--out DIR]
 
 Exit code 0; 2 for invalid input, with the reason on stderr. Source: Hendrycks et al., "The Many Faces of Robustness: A Critical Analysis of
@@ -52,7 +52,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--pairs", type=Path, metavar="CSV", help="hypothesis,treated,control, and perhaps synthetic (yes or no); names of algorithms")
     add("--line", type=_names, default=(), metavar="A,B", help="controls, at least 5, whose scores say what an IID change predicts")
     add("--margins", type=Path, metavar="CSV", help="set,margin: smallest effects of interest in points (default 1; see docs)")
-    add("--iid", default="", metavar="SET", help="in-distribution set, needed if there are several of role test")
+    add("--sets", type=_names, default=(), metavar="A,B", help="shifted sets that count; default: all, of several forms of one the first")
+    described = "in-distribution set, needed if there are several of role test; SET:SHIFTED for a shifted set that has another"
+    add("--iid", default="", metavar="SET,SET:SHIFTED", help=described)
     add("--real", type=_names, default=(), metavar="A,B", help="sets whose shift is natural, for the abstract hypotheses")
     add("--corruptions", action="store_true", help="also the families of ImageNet-C's corruptions: jaxbed measure --measures imagenet_c")
     add("--select", default="last", metavar="RULE", help="epoch of each seed: last (default), best_val, or a number")
@@ -62,7 +64,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     asked = parser.parse_args(list(argv))
     if asked.paper:
         given = {"RUN": asked.runs, "--pairs": asked.pairs, "--line": asked.line, "--iid": asked.iid, "--real": asked.real}
-        given |= {"--corruptions": asked.corruptions}
+        given |= {"--corruptions": asked.corruptions, "--sets": asked.sets}
         if extra := [name for name, value in given.items() if value]:
             raise ValueError(f"--paper {asked.paper} takes all from the printed tables: leave out {', '.join(extra)}")
         if asked.tables is None:
@@ -79,7 +81,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _of_runs(asked: argparse.Namespace) -> Result:
-    given = runs.read(asked.runs, asked.pairs, asked.line, asked.margins, asked.select, asked.iid, asked.real, asked.corruptions)
+    options = (asked.line, asked.margins, asked.select, asked.iid, asked.real, asked.corruptions, asked.sets)
+    given = runs.read(asked.runs, asked.pairs, *options)
     compared = study.compare(given)
     return Result(given, compared, abstract.test(given, compared))
 

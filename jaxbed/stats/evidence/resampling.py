@@ -1,10 +1,12 @@
 """Hierarchical paired bootstrap: seeds are drawn for each algorithm, then images, the same ones for all algorithms and seeds.
 
-A score is in points (percent), higher is better, and is the mean of what each image contributes. The first of its 1 + RESAMPLES values is
+A score is in points (percent), higher is better, and is the mean of what each image contributes, or any other function of how often each
+image is drawn, such as a mean average precision. The first of its 1 + RESAMPLES values is
 the score as measured, the others are resampled. Closed forms: with one seed the interval is that of the images alone. Where images do not
 differ, it is that of the seeds, whose variance is underestimated by (S - 1) / S, as by every bootstrap. Source: Davison and Hinkley (1997),
 section 3.8. Differs: images are crossed with seeds, not nested within them. Images of one class are not independent: where classes were
-chosen together with the images, as in ImageNet-A and -R, classes are drawn, with all their images.
+chosen together with the images, as in ImageNet-A and -R, classes are drawn, with all their images. Where images are of two kinds, such as
+anomalies and others, each kind keeps its number.
 """
 
 import zlib
@@ -12,6 +14,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+
+from jaxbed.stats.evidence.precision import Statistic
 
 RESAMPLES, SEED = 2_000, 0
 AT_ONCE = 4_000_000  # images that are drawn at once
@@ -39,32 +43,59 @@ class Sampled(NamedTuple):
         return f"{self.unit} and seeds" + (f" (single seed of {single[0]})" if single else "")
 
 
-def sample(name: str, scores: Mapping[str, np.ndarray], has_images: bool = True, cluster: np.ndarray | None = None) -> Sampled:
-    """Of scores {algorithm: [seeds, images]} on the set with this name, in points.
+def sample(
+    name: str, scores: Mapping[str, np.ndarray], has_images: bool = True, cluster: np.ndarray | None = None, unit: str = "classes"
+) -> Sampled:
+    """Of scores {algorithm: [seeds, images]} on the set with this name, in points: means over images.
 
-    cluster [images]: whole numbers of groups, such as classes, which are drawn with all their images instead of single images.
+    cluster [images]: which group each is in, such as its class; groups are drawn with all their images instead of single images. unit: what
+    groups are.
 
     The draws depend on the names of the set and of each algorithm only. Without images, scores are [seeds, 1]; the resampled values of an
     algorithm that then has one seed are NaN.
     """
-    draws = {algorithm: np.empty(1 + RESAMPLES) for algorithm in scores}
-    rows = {algorithm: _seeds(algorithm, len(values)) for algorithm, values in scores.items()}
-    rng, images = np.random.default_rng([SEED, zlib.crc32(name.encode())]), next(iter(scores.values())).shape[1]
+    seeds = {algorithm: len(values) for algorithm, values in scores.items()}
+    statistics = {algorithm: _mean(values) for algorithm, values in scores.items()}
+    images = next(iter(scores.values())).shape[1]
+    sampled = sample_statistics(name, statistics, seeds, images, cluster, unit="images" if cluster is None else unit)
+    for algorithm in scores if not has_images else ():
+        if seeds[algorithm] == 1:
+            sampled.draws[algorithm][1:] = np.nan
+    of_image = {algorithm: values.mean(0) for algorithm, values in scores.items()} if has_images else {}
+    return sampled._replace(images=images * has_images, of_image=of_image)
+
+
+def sample_statistics(
+    name: str,
+    statistics: Mapping[str, Statistic],
+    seeds: Mapping[str, int],
+    images: int,
+    cluster: np.ndarray | None = None,
+    kind: np.ndarray | None = None,
+    unit: str = "images",
+) -> Sampled:
+    """The same of any scores {algorithm: function of how often images are drawn}; seeds {algorithm: number}; no image contributes alone.
+
+    kind [images]: of which kind each is; as many of a kind are drawn as there are. With clusters there is one kind; unit: what is drawn.
+    """
+    draws = {algorithm: np.empty(1 + RESAMPLES) for algorithm in statistics}
+    rows = {algorithm: _seeds(algorithm, seeds[algorithm]) for algorithm in statistics}
     groups = np.arange(images) if cluster is None else np.unique(cluster, return_inverse=True)[1]
+    kinds = np.zeros(groups.max() + 1) if kind is None else kind
+    streams = [(np.flatnonzero(kinds == each), _stream(name, number)) for number, each in enumerate(np.unique(kinds))]
     step = max(1, AT_ONCE // images)
     for first in range(0, RESAMPLES, step):
         drawn = slice(first, min(first + step, RESAMPLES))
-        counts = _counts(rng, drawn.stop - first, groups.max() + 1)[:, groups]
-        for algorithm, values in scores.items():
-            of_seeds = counts @ values.T / counts.sum(1, keepdims=True)  # [resamples, seeds]
+        counts = np.empty((drawn.stop - first, len(kinds)))
+        for members, rng in streams:
+            counts[:, members] = _counts(rng, len(counts), len(members))
+        counts = counts[:, groups]
+        for algorithm, statistic in statistics.items():
+            of_seeds = statistic(counts)  # [resamples, seeds]
             draws[algorithm][1 + first : 1 + drawn.stop] = np.take_along_axis(of_seeds, rows[algorithm][drawn], 1).mean(1)
-    for algorithm, values in scores.items():
-        draws[algorithm][0] = values.mean()
-        if not has_images and len(values) == 1:
-            draws[algorithm][1:] = np.nan
-    of_image = {algorithm: values.mean(0) for algorithm, values in scores.items()} if has_images else {}
-    unit = "images" if cluster is None else "classes"
-    return Sampled(draws, {algorithm: len(values) for algorithm, values in scores.items()}, images * has_images, of_image, unit=unit)
+    for algorithm, statistic in statistics.items():
+        draws[algorithm][0] = statistic(np.ones((1, images))).mean()
+    return Sampled(draws, dict(seeds), images, {}, unit=unit)
 
 
 def normal(values: Mapping[str, Mapping[str, tuple[float, float]]]) -> dict[str, Sampled]:
@@ -90,6 +121,16 @@ def mcnemar(treated: np.ndarray, control: np.ndarray) -> float:
     difference = treated - control
     length = np.sqrt((difference**2).sum())
     return float(difference.sum() / length) if length > 0 else float("nan")
+
+
+def _mean(values: np.ndarray) -> Statistic:
+    """Of what images contribute, [seeds, images]."""
+    return lambda counts: counts @ values.T / counts.sum(1, keepdims=True)
+
+
+def _stream(name: str, kind: int) -> np.random.Generator:
+    """Draws of the images of one kind, of the set with this name."""
+    return np.random.default_rng([SEED, zlib.crc32(name.encode()), *([2, kind] if kind else [])])
 
 
 def _seeds(algorithm: str, seeds: int) -> np.ndarray:

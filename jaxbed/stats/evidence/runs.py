@@ -1,6 +1,6 @@
 """Reads what `jaxbed evidence` compares: workdirs, the table of pairs and the table of margins."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -8,31 +8,29 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from jaxbed.data import model_vs_human
-from jaxbed.evaluation import metrics
+from jaxbed.data import deepfashion
 from jaxbed.stats import names
-from jaxbed.stats.evidence import families, line, resampling, study, tags
-from jaxbed.stats.evidence.resampling import Sampled
+from jaxbed.stats.evidence import blocks, chosen, families, line, scores, study, tags
+from jaxbed.stats.evidence.blocks import Blocks
 from jaxbed.stats.evidence.study import MCE, Given, Pair
 from jaxbed.stats.reading import delimited, numbers, workdirs
 from jaxbed.stats.selection import rules
 
-MCE_METRICS = ("mce", "mce_jax")  # of published files, and of corruptions made here
 SHAPE_BIAS = "shape_bias"
-BY_CLASS = ("imagenet_a", "imagenet_r")  # first words of sets of which classes are drawn
 PAIR_COLUMNS = ("hypothesis", "treated", "control")
 
 
-class Block(NamedTuple):
-    """What the seeds of one run contribute to the score on one set, in points."""
+class Found(NamedTuple):
+    """What runs contribute, before anything is resampled."""
 
-    source: str
-    image: np.ndarray  # [n] names; empty where only seeds are known, whose scores are then [S, 1]
-    scores: np.ndarray  # [S, n]
-    label: np.ndarray | None = None  # [n]
+    of_sets: dict[str, Blocks]  # {"test" or "ood": blocks}
+    mce: Blocks
+    left_out: dict[str, dict[str, list[str]]]  # {"test" or "ood": {set: why runs cannot be scored on it}}
 
-
-Blocks = dict[str, dict[str, list[Block]]]  # {set: {algorithm: blocks}}
+    def role(self, role: str) -> tuple[Blocks, dict[str, str]]:
+        """(sets that can be scored, {set: why it cannot})."""
+        why = {name: "; ".join(dict.fromkeys(reasons)) for name, reasons in self.left_out[role].items()}
+        return {name: of_set for name, of_set in self.of_sets[role].items() if name not in why}, why
 
 
 def read(
@@ -44,14 +42,18 @@ def read(
     iid: str = "",
     real: Sequence[str] = (),
     corruptions: bool = False,
+    sets: Sequence[str] = (),
 ) -> Given:
-    """Scores of all runs, resampled. rule: which epoch of each seed counts; iid: the in-distribution set, needed if there are several;
-    corruptions: the families of ImageNet-C's corruptions of that set are shifted sets too.
+    """Scores of all runs, resampled.
+
+    rule: which epoch of each seed counts; iid: SET,SET:SHIFTED,... as of `chosen.parse`, needed if there are several in-distribution sets;
+    corruptions: the families of ImageNet-C's corruptions of that set are shifted sets too; sets: the shifted sets that count, by default
+    all but other forms of one (`chosen.OTHER_FORMS`).
 
     Raises ValueError or FileNotFoundError, with the cure, for what cannot be used.
     """
     notes: list[str] = []
-    found: dict[str, Blocks] = {"test": {}, "ood": {}, MCE: {}}
+    found = Found({"test": {}, "ood": {}}, {}, {"test": {}, "ood": {}})
     sources: list[dict] = []
     seeds: dict[tuple[str, int], Path] = {}
     read_runs: list[families.Run] = []
@@ -69,8 +71,8 @@ def read(
         if lost := sorted({*frame["run"].astype(int)} - set(epochs)):
             notes.append(f"{path}: seeds {names.listed(lost)} have no epoch that --select {rule} can choose and are left out")
         _add(found, path, source, frame, epochs, notes)
-        chosen = frame[(frame["epoch"] == frame["run"].map(epochs)) & (frame["metric"] == SHAPE_BIAS)]
-        shape_bias.setdefault(algorithm, []).extend(chosen.groupby("run")["value"].mean())
+        of_shape = frame[(frame["epoch"] == frame["run"].map(epochs)) & (frame["metric"] == SHAPE_BIAS)]
+        shape_bias.setdefault(algorithm, []).extend(of_shape.groupby("run")["value"].mean())
         sources.append(source)
         read_runs.append(families.Run(algorithm, path, epochs))
         trained_with.setdefault(algorithm, set()).update(families.trained_with(source["settings"]))
@@ -83,16 +85,24 @@ def read(
     for differs in dict.fromkeys(pair.differs for pair in listed if len(pair.differs) > 1):
         of_these = names.listed([f"{pair.treated} / {pair.control}" for pair in listed if pair.differs == differs])
         notes.append(f"pairs that differ in {', '.join(differs)}, as {pairs.name} says: {of_these}")
-    shifted = {name: _sample(name, blocks) for name, blocks in found["ood"].items()}
-    shifted |= _mce(found[MCE], algorithms, notes)
-    in_distribution = _iid(found["test"], iid, notes)
-    shifted |= _families(read_runs, found["test"], iid, notes) if corruptions else {}
-    real = names.find_each(real, list(shifted), "--real: there is no shifted set") if real else []
+    (tests, lost_tests), (shifted, lost_shifted) = found.role("test"), found.role("ood")
+    default, of_shifted = chosen.parse(iid, tests)
+    about_mce: list[str] = []
+    shifted |= {MCE: of_mce} if (of_mce := scores.of_mce(found.mce, algorithms, about_mce)) else {}
+    shifted |= _families(read_runs, default, tests, notes) if corruptions else {}
+    counted = chosen.counted(list(shifted), sets, lost_shifted, notes)
+    belongs = chosen.in_distribution(default, of_shifted, counted, tests)
+    notes += about_mce if MCE in counted or not sets else []
+    notes += [f"{name} is left out: {why}" for name, why in lost_tests.items()]
+    notes += _about(tests, {name: shifted[name] for name in counted}, belongs)
+    drawn = {name: scores.sample(name, shifted[name]) for name in counted}
+    drawn_tests = {name: scores.sample(name, tests[name]) for name in dict.fromkeys(belongs.values())}
     bias = {algorithm: float(np.mean(values)) for algorithm, values in shape_bias.items() if values}
-    line_of = read_controls(controls, algorithms)
+    precise = [name for name in counted if scores.measure(shifted[name]) == blocks.SEVERAL_CLASSES]
     return Given(
-        listed, shifted, dict.fromkeys(shifted, in_distribution) if in_distribution else {}, line_of, read_margins(margins, list(shifted)),
-        notes, bias, real, provenance,
+        listed, drawn, {name: drawn_tests[test] for name, test in belongs.items()}, read_controls(controls, algorithms),
+        read_margins(margins, counted, precise), notes, bias,
+        names.find_each(real, counted, "--real: there is no shifted set") if real else [], provenance,
     )  # fmt: skip
 
 
@@ -154,9 +164,12 @@ def read_controls(wanted: Sequence[str], algorithms: Sequence[str]) -> list[str]
     return controls
 
 
-def read_margins(path: Path | None, datasets: Sequence[str]) -> dict[str, float]:
-    """{set: smallest effect of interest in points}: the defaults, replaced by the rows set,margin of a table."""
-    margins = {name: study.margin_of(name) for name in datasets}
+def read_margins(path: Path | None, datasets: Sequence[str], precise: Collection[str] = ()) -> dict[str, float]:
+    """{set: smallest effect of interest in points}: the defaults, replaced by the rows set,margin of a table.
+
+    precise: those that are scored by mean average precision.
+    """
+    margins = {name: study.margin_of(name, name in precise) for name in datasets}
     if path is None:
         return margins
     table = delimited.read(path)
@@ -186,124 +199,44 @@ def _epochs(frame: pd.DataFrame, rule: str) -> dict[int, int]:
     return {int(seed): int(epoch) for seed, epoch in zip(chosen["run"], chosen["epoch"], strict=True)}
 
 
-def _add(found: dict[str, Blocks], path: Path, source: dict, frame: pd.DataFrame, epochs: dict[int, int], notes: list[str]) -> None:
+def _add(found: Found, path: Path, source: dict, frame: pd.DataFrame, epochs: Mapping[int, int], notes: list[str]) -> None:
     """Adds the blocks of a run."""
     algorithm, diverged = source["algorithm"], set()
     for name, facts in source["sets"].items():
-        if facts["role"] not in ("test", "ood"):
+        if facts["role"] not in found.of_sets:
             continue
-        rows = {}
-        for epoch in sorted(set(epochs.values())):
-            trials = metrics.trials(path, name, epoch)
-            kept = model_vs_human.kept(name, trials.name)
-            counted = slice(None) if kept is None else kept
-            for seed, response, alive in zip(trials.seeds, trials.response, trials.alive, strict=True):
-                if epochs.get(int(seed)) == epoch:
-                    rows[int(seed)] = 100.0 * (response == trials.label)[counted]
-                    diverged |= set() if alive else {int(seed)}
-        if rows and not next(iter(rows.values())).size:
-            notes.append(f"{path}: no image of {name} has a condition that counts: it is left out")
+        try:
+            block, ended = blocks.of_set(path, name, epochs)
+        except blocks.LeftOut as reason:
+            found.left_out[facts["role"]].setdefault(name, []).append(str(reason))
             continue
-        if len(rows) < len(epochs):
-            raise ValueError(f"{path}: {name} has answers of {len(rows)} of {len(epochs)} seeds at their epochs: run: jaxbed eval {path}")
-        block = Block(str(path), trials.name[counted], np.stack([rows[seed] for seed in epochs]), trials.label[counted])
-        found[facts["role"]].setdefault(name, {}).setdefault(algorithm, []).append(block)
+        found.of_sets[facts["role"]].setdefault(name, {}).setdefault(algorithm, []).append(block)
+        diverged |= ended
     if diverged:
         listed = names.listed(sorted(diverged))
         notes.append(f"{path}: seeds {listed} diverged: their answers are those of their last finite state")
-    for (dataset, metric), rows_of in frame[frame["metric"].isin(MCE_METRICS)].groupby(["dataset", "metric"], sort=False):
-        value = rows_of[rows_of["epoch"] == rows_of["run"].map(epochs)].set_index("run")["value"]
-        if set(epochs) <= set(value.index):
-            of_seeds = Block(str(path), np.array([]), 100 - value[list(epochs)].to_numpy()[:, None])
-            block = _corrupted(path, str(dataset), epochs, value) or of_seeds
-            found[MCE].setdefault(f"{metric} of {dataset}", {}).setdefault(algorithm, []).append(block)
+    for name, block in blocks.of_mce(path, frame, epochs).items():
+        found.mce.setdefault(name, {}).setdefault(algorithm, []).append(block)
 
 
-def _corrupted(path: Path, dataset: str, epochs: dict[int, int], value: pd.Series) -> Block | None:
-    """What each image contributes to 100 - mCE, a mean over images as AlexNet's errors are constants. None without all answers."""
-    from jaxbed.evaluation.answers import read_answers
-    from jaxbed.measures import corruption_error
-    from jaxbed.measures.table import FOLDER
-
-    folder = path / FOLDER / dataset
-    cells = [folder / f"{name}_{severity}" for name in corruption_error.MAIN for severity in range(1, 6)]
-    if not (path / "responses" / dataset / "images.csv").is_file() or not all(cell.is_dir() for cell in cells):
-        return None
-    rows = []
-    for seed, epoch in epochs.items():
-        trials, wrong = metrics.trials(path, dataset, epoch), []
-        for cell in cells:
-            stored = read_answers(cell / f"{epoch}.npz", len(trials.label), f"run: jaxbed measure {path} --measures imagenet_c")
-            if seed not in (there := stored["seeds"].tolist()):
-                return None
-            wrong.append(stored["response"][there.index(seed)] != trials.label)
-        of_corruption = np.reshape(wrong, (len(corruption_error.MAIN), 5, -1)).mean(1)
-        alexnet = np.array([corruption_error.ALEXNET[name] for name in corruption_error.MAIN])
-        rows.append(100 - 100 * (of_corruption / alexnet[:, None]).mean(0))
-    agrees = np.allclose(np.mean(rows, 1), 100 - value[list(epochs)], atol=1e-6)
-    return Block(str(path), trials.name, np.stack(rows)) if agrees else None  # else measures.csv is about other answers
-
-
-def _families(given: Sequence[families.Run], tests: Blocks, iid: str, notes: list[str]) -> dict[str, Sampled]:
-    """{family: scores} of the corrupted in-distribution set."""
+def _families(given: Sequence[families.Run], default: str, tests: Blocks, notes: list[str]) -> Blocks:
+    """{family: blocks} of the corrupted in-distribution set."""
     if not tests:
         raise ValueError("--corruptions: no set has the role test, which corruptions would change: leave it out")
-    dataset = str(names.find(iid, tests)) if iid else next(iter(tests))
-    found: dict[str, Sampled] = {}
-    for name, of_runs in families.scores(given, dataset, notes).items():
-        blocks: dict[str, list[Block]] = {}
-        for run, images, right in of_runs:
-            blocks.setdefault(run.algorithm, []).append(Block(str(run.path), images, right))
-        found[name] = _sample(name, blocks)
-    return found
+    if not default:
+        raise ValueError(f"--corruptions: there are several in-distribution sets, {names.listed(tests)}: choose one with --iid")
+    return scores.of_families(given, default, notes)
 
 
-def _sample(name: str, blocks: dict[str, list[Block]]) -> Sampled:
-    """Of the images that all runs share. Raises ValueError where they share none."""
-    every = [block for of_algorithm in blocks.values() for block in of_algorithm]
-    if any(not len(block.image) for block in every):
-        seeds = {algorithm: np.concatenate([block.scores.mean(1, keepdims=True) for block in each]) for algorithm, each in blocks.items()}
-        return resampling.sample(name, seeds, has_images=False)
-    shared, label = pd.Index(every[0].image), every[0].label
-    if any(not np.array_equal(block.image, every[0].image) for block in every):
-        for block in every:
-            if not (images := pd.Index(block.image)).is_unique:
-                repeated = names.quoted(images[images.duplicated()][0])
-                raise ValueError(f"{block.source}: {name} has several images named {repeated}, so runs cannot be matched: rename them")
-            if not len(both := shared[shared.isin(images)]):
-                raise ValueError(
-                    f"{every[0].source} and {block.source} have no common image of {name}, e.g. {names.quoted(shared[0])} and "
-                    f"{names.quoted(images[0])}: evaluate all runs on the same images"
-                )
-            shared = both
-        label = None if label is None else label[pd.Index(every[0].image).get_indexer(shared)]
-        aligned = {
-            algorithm: np.concatenate([block.scores[:, pd.Index(block.image).get_indexer(shared)] for block in each])
-            for algorithm, each in blocks.items()
-        }
-    else:
-        aligned = {algorithm: np.concatenate([block.scores for block in each]) for algorithm, each in blocks.items()}
-    return resampling.sample(name, aligned, cluster=label if name.startswith(BY_CLASS) else None)
-
-
-def _mce(found: Blocks, algorithms: list[str], notes: list[str]) -> dict[str, Sampled]:
-    """{MCE: scores 100 - mCE} of the first set on which all algorithms have it, published files first."""
-    whole = sorted((name for name, blocks in found.items() if set(algorithms) <= set(blocks)), key=lambda name: name.startswith("mce_jax"))
-    if found and not whole:
-        lacking = [name for name in algorithms if name not in next(iter(found.values()))]
-        notes.append(f"mCE is left out: {names.listed(lacking)} lack it at the epochs that count; run: jaxbed measure WORKDIR")
-    if whole:
-        notes.append(f"mCE is {whole[0]}; its score is 100 - mCE")
-    return {MCE: _sample(MCE, found[whole[0]])} if whole else {}
-
-
-def _iid(found: Blocks, wanted: str, notes: list[str]) -> Sampled | None:
-    if wanted and names.find(wanted, found) is None:
-        raise ValueError(f"--iid {wanted}: there is no set of role test with this name; {names.choice(wanted, found)}")
-    if len(found) > 1 and not wanted:
-        raise ValueError(f"there are several in-distribution sets, {names.listed(found)}: choose one with --iid")
-    if not found:
-        notes.append("no set has the role test: there are no effective effects")
-        return None
-    name = str(names.find(wanted, found)) if wanted else next(iter(found))
-    return _sample(name, found[name])
+def _about(tests: Blocks, counted: Blocks, belongs: Mapping[str, str]) -> list[str]:
+    """Notes: which in-distribution set belongs to which sets; measures other than accuracy; images that are drawn in place of items."""
+    notes = [] if tests else ["no set has the role test: there are no effective effects"]
+    for test in dict.fromkeys(belongs.values()) if len({*belongs.values()}) > 1 else ():
+        notes.append(f"{test} is the in-distribution set of {', '.join(name for name in belongs if belongs[name] == test)}")
+    for measure, words in blocks.IN_WORDS.items():
+        if scored := [name for name, of_set in (counted | tests).items() if scores.measure(of_set) == measure]:
+            notes.append(f"{', '.join(scored)}: the score is {measure}, {words}")
+    if apart := [name for name in deepfashion.SHIFTS if name in counted and not scores.has_items(counted[name])]:
+        cure = "make the table again with data_prep/deepfashion_remixed.py, then: jaxbed eval WORKDIR"
+        notes.append(f"{', '.join(apart)}: images are drawn and not items, since images.csv has no column pair_id: {cure}")
+    return notes

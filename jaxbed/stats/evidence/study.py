@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from jaxbed.data import deepfashion
 from jaxbed.stats import names
 from jaxbed.stats.comparisons import pairwise
 from jaxbed.stats.evidence import effects, families, line, resampling
@@ -19,7 +20,11 @@ from jaxbed.stats.evidence.line import Line
 from jaxbed.stats.evidence.resampling import Sampled
 
 MCE = "mCE"
-MARGINS = {"Real Blurry Images": 2.0, "DFR": 0.5}  # smallest effects of interest in points; of every other set MARGIN
+PRECISION_MARGIN = 0.5  # smallest effect of interest of mean average precision, in points
+MARGINS = {  # smallest effects of interest in points, as the paper and as runs name sets; of every other set MARGIN
+    **dict.fromkeys(("Real Blurry Images", "blurry", "blurry_present"), 2.0),
+    **dict.fromkeys(("DFR", *deepfashion.SHIFTS), PRECISION_MARGIN),
+}
 MARGIN = 1.0
 ALL = "all"  # pairs of a hypothesis together
 EFFECTS = ("raw", "effective")
@@ -59,10 +64,10 @@ class Study(NamedTuple):
     gains: dict[str, dict[tuple[str, str], np.ndarray]]  # {set: {(treated, control): draws [1 + R] of the raw effect}}
 
 
-def margin_of(dataset: str) -> float:
-    """The default smallest effect of interest."""
+def margin_of(dataset: str, precise: bool = False) -> float:
+    """The default smallest effect of interest in points; precise: the score is a mean average precision."""
     known = names.find(dataset, MARGINS)
-    return MARGINS[known] if known else MARGIN
+    return MARGINS[known] if known else PRECISION_MARGIN if precise else MARGIN
 
 
 def compare(given: Given) -> Study:
