@@ -4,9 +4,9 @@ A score is in points (percent), higher is better, and is the mean of what each i
 image is drawn, such as a mean average precision. The first of its 1 + RESAMPLES values is the score as measured, the others are resampled.
 
 Closed forms: with one seed the interval is that of the images alone. Where images do not differ, it is that of the seeds, whose variance is
-underestimated by (S - 1) / S, as by every bootstrap. Source: Davison and Hinkley (1997), section 3.8. Differs: images are crossed with seeds,
-not nested within them. Images of one class are not independent: where classes were chosen together with the images, as in ImageNet-A and
--R, classes are drawn, with all their images. Where images are of two kinds, such as anomalies and others, each kind keeps its number.
+underestimated by (S - 1) / S, as by every bootstrap. Source: Davison and Hinkley (1997), section 3.8. Differs: images are crossed with
+seeds, not nested within them. Images of one class are not independent: where classes were chosen together with the images, as in ImageNet-A
+and -R, classes are drawn, with all their images. Where images are of two kinds, such as anomalies and others, each kind keeps its number.
 """
 
 import zlib
