@@ -1,6 +1,6 @@
 """Saved configurations, as dictionaries: in which settings do two runs differ? Knows neither JAX nor the classes they were made of."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 MAY_CHANGE = "may_change"  # beside the fields of a run: dotted names of those on which nothing that was trained depends
@@ -37,6 +37,12 @@ BEFORE_OF_DATA = (
 def current(tree: dict) -> dict:
     """A saved configuration with its fields under their present names."""
     return {RENAMED.get(name, name): value for name, value in tree.items()}
+
+
+def data_of(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a run's data set, also where another one wraps it, such as that of images held out for a method."""
+    data = tree.get("data") or {}
+    return data.get("of") or data
 
 
 def differences(one: Any, other: Any, but: Collection[str] = (), path: str = "") -> list[str]:

@@ -249,7 +249,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs" / "shift-study", metavar="DIR")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument("--quick", action="store_true", help="few images, seeds and epochs")
-    sizes.add_argument("--large", action="store_true", help=f"{LARGE.train:,} images of {LARGE.side_px} px and more epochs, for a GPU")
+    sizes.add_argument("--large", action="store_true", help=f"{LARGE.train:,} images of {LARGE.side_px} px, for a GPU")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many steps run side by side")
     asked = parser.parse_args(argv)
     if asked.seeds is not None and asked.seeds < 1:

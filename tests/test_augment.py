@@ -256,6 +256,7 @@ def test_an_odd_batch_has_no_half_that_an_augmentation_could_change(kind, tmp_pa
 def test_noise_needs_a_whole_number_of_images(size, share, cure):
     with pytest.raises(ValueError, match=rf"batch_size = {size}: data.augment.noise_share = {share} of it is .*{cure}"):
         augment.make(Config(noise="speckle", noise_share=share), (4, 4, 3))(KEY, np.zeros((size, 4, 4, 3), np.uint8))
+    assert augment.make(Config(noise="speckle", noise_share=0), (4, 4, 3))(KEY, np.zeros((size, 4, 4, 3), np.uint8)).shape[0] == size
     assert augment.make(Config(noise_share=share), (4, 4, 3))(KEY, np.zeros((size, 4, 4, 3), np.uint8)).shape == (size, 4, 4, 3)
 
 

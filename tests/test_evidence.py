@@ -425,6 +425,9 @@ def test_made_up_tables_are_recomputed(tmp_path, capsys):
     ]
     code, said = command(capsys, "--paper", "shift", "--tables", tmp_path)
     assert code == 0 and "- / + *" in said and "misprint: table 1" in said, said
+    (tmp_path / "table10_shifts.csv").write_text("dataset,kind\nDFR,size\n")
+    code, said = command(capsys, "--paper", "shift", "--tables", tmp_path)
+    assert code == 2 and "table10_shifts.csv: column 'shift' is missing" in said
 
 
 def test_models_and_views_of_published_tables():
@@ -592,6 +595,7 @@ def test_families_that_cannot_be_read_are_refused(corrupted, tmp_path, capsys):
         ({"data": {"augment": {"noise": "none", "brightness": 0.4}}}, {"brightness"}),
         ({"data": {}, "method": {"operations": 13}}, {"brightness", "contrast", "saturate"}),
         ({"data": {"augment": None}, "method": {"operations": 9}}, set()),
+        ({"data": {"of": {"augment": {"contrast": 0.2}}}}, {"contrast"}),
     ],
 )
 def test_what_a_configuration_has_trained_with(settings, found):

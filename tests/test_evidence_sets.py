@@ -382,3 +382,61 @@ def test_answers_that_do_not_give_the_mce_are_not_resampled_and_say_why(pairs, t
     given = runs.read(paths, pairs)
     assert given.shifted["mCE"].images == 0
     assert re.search(message, " ".join(given.notes))
+
+
+# Which runs and sets count
+
+
+def of_role(role, share, seeds=SEEDS):
+    return role, right_of(60, share, seeds)
+
+
+def test_what_one_of_several_workdirs_lacks_is_left_out(tmp_path, pairs, capsys):
+    """Else the shifted score would be of one seed, and the in-distribution score of two."""
+    runs_of = [
+        workdir(tmp_path / "first", {"iid": of_role("test", 0.7, (3,)), "art": of_role("ood", 0.5, (3,))}, "big", (3,)),
+        workdir(tmp_path / "second", {"iid": of_role("test", 0.8, (5,))}, "big", (5,)),
+        workdir(tmp_path / "c1", {"iid": of_role("test", 0.7), "art": of_role("ood", 0.5), "paint": of_role("ood", 0.5)}, "c1"),
+    ]
+    code, said = command(capsys, *runs_of, "--pairs", pairs)
+    assert code == 0 and "note: art is left out: 1 of 2 workdirs of big have it: evaluate all on it, or name no others" in said
+    code, said = command(capsys, *runs_of, "--pairs", pairs, "--sets", "art")
+    assert code == 2 and "--sets art: 1 of 2 workdirs of big have it" in said
+    code, said = command(capsys, *runs_of, "--pairs", pairs, "--sets", "mCE")
+    assert code == 2 and "--sets mCE: not all runs have it at the epochs that count; run: jaxbed measure" in said
+
+
+def test_another_form_counts_where_the_usual_one_lacks_an_algorithm(tmp_path, pairs, capsys):
+    unmasked = {"iid": of_role("test", 0.7), "imagenet_r_unmasked": of_role("ood", 0.5)}
+    runs_of = [workdir(tmp_path / name, unmasked, name) for name in ("big", "c1")]
+    runs_of.append(workdir(tmp_path / "c2", {"iid": of_role("test", 0.7), "imagenet_r": of_role("ood", 0.5)}, "c2"))
+    code, said = command(capsys, *runs_of, "--pairs", pairs, "--out", tmp_path / "out")
+    cells = pd.read_csv(tmp_path / "out" / "evidence.csv", keep_default_na=False).set_index("dataset")
+    assert code == 0 and cells.loc["imagenet_r_unmasked", "pairs"] == 1 and "which counts: it is left out" not in said
+
+
+def test_margins_may_be_of_sets_that_do_not_count(tmp_path, pairs, capsys):
+    sets = {"iid": of_role("test", 0.7), "art": of_role("ood", 0.5), "paint": of_role("ood", 0.5)}
+    runs_of = [workdir(tmp_path / name, sets, name) for name in ("big", "c1")]
+    (tmp_path / "margins.csv").write_text("set,margin\npaint,3\nart,2\n")
+    words = ("--pairs", pairs, "--margins", tmp_path / "margins.csv", "--sets", "art", "--out", tmp_path / "out")
+    code, said = command(capsys, *runs_of, *words)
+    assert code == 0 and json.loads((tmp_path / "out" / "evidence.json").read_text())["margins"] == {"art": 2.0}, said
+
+
+def test_an_in_distribution_set_that_cannot_be_scored_says_why(tmp_path, pairs, capsys):
+    sets = {"iid": of_role("test", 0.7), "art": of_role("ood", 0.5)}
+    runs_of = [workdir(tmp_path / name, sets, name) for name in ("big", "c1")]
+    for path in runs_of:
+        described(path, "iid", "targets", ["0"] * 30 + [""] * 30, {}, label=-1)
+    code, said = command(capsys, *runs_of, "--pairs", pairs, "--iid", "iid")
+    assert code == 2 and re.search(r"--iid iid: .*have no scores, which ap_weighted needs: delete these answers", said), said
+
+
+def test_two_workdirs_with_other_settings_are_refused_with_a_cure_of_this_command(tmp_path, pairs, capsys):
+    sets = {"iid": of_role("test", 0.7, (3,)), "art": of_role("ood", 0.5, (3,))}
+    runs_of = [workdir(tmp_path / name, sets, "big", (seed,)) for name, seed in (("one", 3), ("two", 5))]
+    for path, rate in zip(runs_of, (0.1, 0.2), strict=True):
+        (path / "config.json").write_text(json.dumps({"name": "big", "optim": {"lr": rate}}))
+    code, said = command(capsys, *runs_of, workdir(tmp_path / "c1", sets, "c1", (3,)), "--pairs", pairs)
+    assert code == 2 and "Leave one of them out, or train both" in said and "--rename" not in said

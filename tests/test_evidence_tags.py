@@ -38,6 +38,20 @@ def test_each_setting_has_its_tag(changed, found):
     assert list(tags.differing(ERM | changed, ERM | {tags.TRAINING_SET: "a"})) == found
 
 
+def test_a_data_set_within_another_has_the_same_tags():
+    plain, noisy = (ERM | {"data": {"share": 0.5, "of": ERM["data"] | {"augment": {"noise": noise}}}} for noise in ("none", "speckle"))
+    assert list(tags.differing(noisy, plain)) == ["augmentation"]
+
+
+def test_what_runs_start_from_is_compared_by_its_settings(tmp_path):
+    starts = {"a": ERM | {"seeds": 3}, "b": ERM | {"seeds": 5}, "c": ERM | {"epochs": 30}}
+    for name, content in starts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(content | {"name": name}))
+    a, b, c = (ERM | {"init_from": str(tmp_path / name)} for name in starts)
+    assert tags.differing(a, b) == {} and tags.differing(a, c) == {"start": ["init_from: epochs: 90 / 30"]}
+
+
 @pytest.fixture
 def three(tmp_path):
     """ERM, a method, and the method on a deeper network."""

@@ -412,6 +412,8 @@ def test_numbers_over_what_was_trained_with_are_marked_and_the_protocol_is_told(
     assert [note for note in found.notes if note.startswith("protocol: erm")] == [
         "protocol: erm, noisy: shorter side resized to 256 px, central 224 px; pixels in [0, 1] less (0.5), over (0.25)"
     ]
+    assert not found._replace(trained_with={"noisy": ["saturate"]}).is_marked("noisy", "mce_jax")  # of 15 corruptions
+    assert found._replace(trained_with={"noisy": ["saturate"]}).is_marked("noisy", "imagenet_c_jax")  # of all 19
     assert "note: † noisy has trained with changes like gaussian_noise, impulse_noise, shot_noise, speckle_noise" in table.text(found)
 
 
@@ -422,6 +424,7 @@ def test_numbers_over_what_was_trained_with_are_marked_and_the_protocol_is_told(
         ({"size_px": 64, "fit": "stretch"}, "both sides stretched to 64 px"),
         ({"side_px": 224, "resize_px": 0}, "central 224 px"),
         ({"side_px": 224}, "images of 224 px"),
+        ({"of": {"side_px": 224}}, "images of 224 px"),
         ({}, ""),
     ],
 )

@@ -72,7 +72,8 @@ class Config:
 
 def noisy_images(cfg: Config, batch_size: int) -> int:
     """How many images of a batch get noise. Raises ValueError where this is not a whole number."""
-    return 0 if cfg.noise == "none" else values.images_of(batch_size, cfg.noise_share, "data.augment.noise_share")
+    wanted = cfg.noise != "none" and cfg.noise_share > 0
+    return values.images_of(batch_size, cfg.noise_share, "data.augment.noise_share") if wanted else 0
 
 
 def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array], jax.Array]:

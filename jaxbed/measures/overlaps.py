@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from jaxbed.settings import data_of
+
 MARK = "†"  # follows a number over corruptions that a network has trained with
 NOISE = ("gaussian_noise", "shot_noise", "impulse_noise")
 COLOURS = {"brightness": "brightness", "contrast": "contrast", "saturation": "saturate"}  # fields of data.augment: corruptions
@@ -15,7 +17,7 @@ def of_settings(settings: Mapping[str, Any]) -> list[str]:
     Speckle and Gaussian noise count as the whole family of noise. Images that were changed before training do not show in a configuration.
     """
     found: set[str] = set()
-    augment = (settings.get("data") or {}).get("augment") or {}
+    augment = data_of(settings).get("augment") or {}
     if augment.get("noise", "none") != "none":
         found |= {*NOISE, "speckle_noise"}
     found |= {corruption for field, corruption in COLOURS.items() if augment.get(field)}

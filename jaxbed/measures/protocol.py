@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxbed.settings import data_of
+
 
 def of_settings(settings: Mapping[str, Any]) -> str:
     """From a configuration as a dictionary: sides of evaluation images in px, and how their pixels are scaled; "" where it does not say."""
-    data = settings.get("data") or {}
+    data = data_of(settings)
     augment = data.get("augment") or {}
     parts = []
     if side_px := data.get("side_px") or data.get("size_px"):

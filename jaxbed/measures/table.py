@@ -9,7 +9,7 @@ import pandas as pd
 
 from jaxbed.evaluation import metrics
 from jaxbed.measures import overlaps, protocol, shape_votes
-from jaxbed.measures.corruption_error import MADE_HERE, MAIN
+from jaxbed.measures.corruption_error import EXTRA, MADE_HERE, MAIN
 from jaxbed.stats import tables
 from jaxbed.stats.reading import workdirs
 from jaxbed.system import files
@@ -62,8 +62,10 @@ class Summary(NamedTuple):
 
     def is_marked(self, model: str, metric: str) -> bool:
         """Whether a number of a network is over corruptions some of which it has trained with."""
-        of_all = metric.removeprefix("relative_").startswith(("mce", "imagenet_c_")) or metric == "imagenet_c"
-        return of_all and not set(MAIN).isdisjoint(self.trained_with[model])
+        of_main = metric.removeprefix("relative_").startswith("mce")
+        if not of_main and metric != "imagenet_c" and not metric.startswith("imagenet_c_"):
+            return False
+        return not set(MAIN if of_main else (*MAIN, *EXTRA)).isdisjoint(self.trained_with[model])
 
 
 def summarise(measured: Mapping[pathlib.Path, pd.DataFrame], notes: Sequence[str]) -> Summary:

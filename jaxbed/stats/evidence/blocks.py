@@ -72,7 +72,7 @@ def of_set(path: Path, dataset: str, epochs: Mapping[int, int]) -> tuple[Block, 
         lost = names.listed(seed for seed, of_seed in zip(epochs, scores, strict=True) if not np.isfinite(of_seed).all())
         raise LeftOut(f"{path}: seeds {lost} have no finite scores of some images of {dataset}: choose an earlier epoch with --select")
     positive = None if positive is None else positive[counted]
-    item = None if trials.item is None else trials.item[counted]
+    item = None if trials.item is None or not any(trials.item) else trials.item[counted]
     return Block(str(path), trials.name[counted], scores, trials.label[counted], positive, measure, item), diverged
 
 

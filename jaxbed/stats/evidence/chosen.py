@@ -10,10 +10,11 @@ from jaxbed.stats import names
 OTHER_FORMS = {"imagenet_a_unmasked": "imagenet_a", "imagenet_r_unmasked": "imagenet_r", "blurry_present": "blurry"}
 
 
-def counted(known: Sequence[str], wanted: Sequence[str], left_out: Mapping[str, str], notes: list[str]) -> list[str]:
-    """Those of the shifted sets that are wanted, or all but other forms of the same images; left_out {set: why it cannot be scored}.
+def counted(known: Mapping[str, Collection[str]], wanted: Sequence[str], left_out: Mapping[str, str], notes: list[str]) -> list[str]:
+    """Those of the shifted sets {set: algorithms that have it} that are wanted, or all but other forms of the same images.
 
-    Raises ValueError for a wanted set that is unknown, or is left out.
+    A form is left out where the one that counts has all of its algorithms. left_out {set: why it cannot be scored}. Raises ValueError for a
+    wanted set that is unknown, or is left out.
     """
     notes += [f"{name} is left out: {reason}" for name, reason in left_out.items() if not wanted]
     if wanted:
@@ -21,19 +22,22 @@ def counted(known: Sequence[str], wanted: Sequence[str], left_out: Mapping[str, 
         if lost := [name for name in found if name in left_out]:
             raise ValueError(f"--sets {lost[0]}: {left_out[lost[0]]}")
         return found
-    twice = {name: OTHER_FORMS[name] for name in known if OTHER_FORMS.get(name) in known}
+    twice = {name: other for name, other in OTHER_FORMS.items() if name in known and set(known[name]) <= set(known.get(other, ()))}
     notes += [f"{name} has the images of {other}, which counts: it is left out; --sets chooses" for name, other in twice.items()]
     return [name for name in known if name not in twice]
 
 
-def parse(text: str, tests: Collection[str]) -> tuple[str, dict[str, str]]:
+def parse(text: str, tests: Collection[str], left_out: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """--iid SET,SET:SHIFTED,...: (in-distribution set of all shifted sets that are not named, {shifted set as written: its own}).
 
-    The former is "" where none is given and there is not one only. Raises ValueError for a set that is unknown or given twice.
+    The former is "" where none is given and there is not one only. left_out {set: why it cannot be scored}. Raises ValueError for a set
+    that is unknown, left out or given twice.
     """
     default, of_shifted = "", {}
     for entry in (part.strip() for part in text.split(",") if part.strip()):
         written, _, shifted = (part.strip() for part in entry.partition(":"))
+        if lost := names.find(written, left_out):
+            raise ValueError(f"--iid {entry}: {left_out[lost]}")
         if (known := names.find(written, tests)) is None:
             raise ValueError(f"--iid {entry}: there is no set of role test with this name; {names.choice(written, tests)}")
         if (":" in entry and not shifted) or (not shifted and default) or shifted in of_shifted:

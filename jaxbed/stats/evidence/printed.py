@@ -15,10 +15,11 @@ def tables(folder: Path) -> dict[str, pd.DataFrame]:
     """{"Table 1": rows of texts, ...} in order. Tables 10 and 11 are there where their files are, which nothing else needs."""
     found = {int(number): _wide(delimited.read(folder / name)) for number, name in published.FILES.items()}
     if (folder / SHIFTS).is_file():
-        shifts = delimited.read(folder / SHIFTS).groupby("dataset", sort=False)["shift"].agg(", ".join)
+        shifts = published.read_table(folder / SHIFTS, ("dataset", "shift")).groupby("dataset", sort=False)["shift"].agg(", ".join)
         found[10] = shifts.rename("shifts").reset_index()
     if all((folder / name).is_file() for name in published.NAMES_AND_SIZES):
-        found[11] = _sizes(*(delimited.read(folder / name) for name in published.NAMES_AND_SIZES))
+        columns = (("dataset", "name_in_caption"), ("dataset", "split", "images"))
+        found[11] = _sizes(*(published.read_table(folder / name, of) for name, of in zip(published.NAMES_AND_SIZES, columns, strict=True)))
     return {f"Table {number}": found[number] for number in sorted(found)}
 
 

@@ -104,7 +104,8 @@ def beside(cells: pd.DataFrame, view: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["hypothesis", "benchmark", "paper", "ours", "ours_in_paper_view", "agrees"])
 
 
-def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """A published table, as texts. Raises FileNotFoundError and ValueError, which name the file, for one that lacks a column."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: --tables needs the published tables, {', '.join((*FILES.values(), *VIEWS.values()))}")
     table = delimited.read(path)
@@ -115,7 +116,7 @@ def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 
 def _wide(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     """[models, columns] of numbers. Raises ValueError where no model has one of the needed columns."""
-    table = _read(path, ("model", "column"))
+    table = read_table(path, ("model", "column"))
     values = [name for name in table.columns if name not in ("model", "column")]
     if len(values) != 1:
         raise ValueError(f"{path}: one column of numbers is needed beside model and column, found {names.listed(table.columns)}")
@@ -132,7 +133,7 @@ def _wide(path: Path, needed: Sequence[str]) -> pd.DataFrame:
 
 def _view(path: Path) -> pd.DataFrame:
     columns = ["hypothesis", "benchmark", "evidence"]
-    return _read(path, columns)[columns].apply(lambda column: column.str.strip())
+    return read_table(path, columns)[columns].apply(lambda column: column.str.strip())
 
 
 def _scores(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, Scores], dict[str, Scores]]:
@@ -204,7 +205,7 @@ def _names(folder: Path, tables: dict[str, pd.DataFrame]) -> Iterator[str]:
     if not all((folder / name).is_file() for name in NAMES_AND_SIZES):
         return
     columns = ("name_in_caption", "split")
-    named, sizes = (_read(folder / file, ("dataset", column)) for file, column in zip(NAMES_AND_SIZES, columns, strict=True))
+    named, sizes = (read_table(folder / file, ("dataset", column)) for file, column in zip(NAMES_AND_SIZES, columns, strict=True))
     for dataset, of_dataset in named.groupby("dataset", sort=False):
         printed = int(((sizes["dataset"] == dataset) & (sizes["split"] == "test")).sum())
         if printed != len(of_dataset):

@@ -1,5 +1,6 @@
 """Reads what `jaxbed evidence` compares: workdirs, the table of pairs and the table of margins."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -77,7 +78,8 @@ def read(
         read_runs.append(families.Run(algorithm, path, epochs))
         trained_with.setdefault(algorithm, set()).update(families.trained_with(source["settings"]))
         provenance.setdefault(algorithm, []).extend(f"{path}: seed {seed}, epoch {epoch}" for seed, epoch in epochs.items())
-    workdirs.refuse_other_settings(sources)
+    workdirs.refuse_other_settings(sources, "Leave one of them out")
+    _whole(found, Counter(source["algorithm"] for source in sources))
     algorithms = list(dict.fromkeys(source["algorithm"] for source in sources))
     fingerprints = {source["algorithm"]: {tags.TRAINING_SET: source["data"].get(tags.TRAINING_SET)} for source in sources}
     settings_of = {source["algorithm"]: source["settings"] | fingerprints[source["algorithm"]] for source in sources if source["settings"]}
@@ -86,11 +88,13 @@ def read(
         of_these = names.listed([f"{pair.treated} / {pair.control}" for pair in listed if pair.differs == differs])
         notes.append(f"pairs that differ in {', '.join(differs)}, as {pairs.name} says: {of_these}")
     (tests, lost_tests), (shifted, lost_shifted) = found.role("test"), found.role("ood")
-    default, of_shifted = chosen.parse(iid, tests)
+    default, of_shifted = chosen.parse(iid, tests, lost_tests)
     about_mce: list[str] = []
     shifted |= {MCE: of_mce} if (of_mce := scores.of_mce(found.mce, algorithms, about_mce)) else {}
     shifted |= _families(read_runs, default, tests, notes) if corruptions else {}
-    counted = chosen.counted(list(shifted), sets, lost_shifted, notes)
+    if sets and MCE not in shifted:
+        lost_shifted[MCE] = "not all runs have it at the epochs that count; run: jaxbed measure WORKDIR --measures imagenet_c"
+    counted = chosen.counted(shifted, sets, lost_shifted, notes)
     belongs = chosen.in_distribution(default, of_shifted, counted, tests)
     notes += about_mce if MCE in counted or not sets else []
     notes += [f"{name} is left out: {why}" for name, why in lost_tests.items()]
@@ -98,10 +102,10 @@ def read(
     drawn = {name: scores.sample(name, shifted[name]) for name in counted}
     drawn_tests = {name: scores.sample(name, tests[name]) for name in dict.fromkeys(belongs.values())}
     bias = {algorithm: float(np.mean(values)) for algorithm, values in shape_bias.items() if values}
-    precise = [name for name in counted if scores.measure(shifted[name]) == blocks.SEVERAL_CLASSES]
+    precise = [name for name in shifted if scores.measure(shifted[name]) == blocks.SEVERAL_CLASSES]
     return Given(
         listed, drawn, {name: drawn_tests[test] for name, test in belongs.items()}, read_controls(controls, algorithms),
-        read_margins(margins, counted, precise), notes, bias,
+        {name: margin for name, margin in read_margins(margins, list(shifted), precise).items() if name in counted}, notes, bias,
         names.find_each(real, counted, "--real: there is no shifted set") if real else [], provenance,
     )  # fmt: skip
 
@@ -217,6 +221,18 @@ def _add(found: Found, path: Path, source: dict, frame: pd.DataFrame, epochs: Ma
         notes.append(f"{path}: seeds {listed} diverged: their answers are those of their last finite state")
     for name, block in blocks.of_mce(path, frame, epochs).items():
         found.mce.setdefault(name, {}).setdefault(algorithm, []).append(block)
+
+
+def _whole(found: Found, runs_of: Mapping[str, int]) -> None:
+    """Takes out what some of several workdirs of an algorithm lack: its scores would be of other seeds than on other sets."""
+    for role, of_sets in found.of_sets.items():
+        for name, of_algorithms in of_sets.items():
+            for algorithm, each in of_algorithms.items():
+                if len(each) < runs_of[algorithm]:
+                    reason = f"{len(each)} of {runs_of[algorithm]} workdirs of {algorithm} have it: evaluate all on it, or name no others"
+                    found.left_out[role].setdefault(name, []).append(reason)
+    for name, of_mce in found.mce.items():
+        found.mce[name] = {algorithm: each for algorithm, each in of_mce.items() if len(each) == runs_of[algorithm]}
 
 
 def _families(given: Sequence[families.Run], default: str, tests: Blocks, notes: list[str]) -> Blocks:

@@ -6,12 +6,12 @@ Source of the rule: matched pairs of Hendrycks et al. (2021), which have the sam
 from collections.abc import Mapping
 from typing import Any
 
-from jaxbed import settings
 from jaxbed.stats import names
+from jaxbed.stats.reading import workdirs
 
 TRAINING_SET = "training_set"  # a fingerprint of the training images, which a run notes beside its settings
 TAGS = {  # {tag: first words of settings}, longer ones first
-    "augmentation": ("data.augment",),
+    "augmentation": ("data.augment", "data.of.augment"),
     "images": ("data", TRAINING_SET),
     "network": ("net",),
     "method": ("method",),
@@ -32,12 +32,12 @@ def named(text: str) -> tuple[str, ...]:
 def differing(treated: Mapping[str, Any], control: Mapping[str, Any]) -> dict[str, list[str]]:
     """{tag: settings that differ, as "optim.lr: 0.1 / 0.2"} of two configurations as dictionaries, each perhaps with its TRAINING_SET.
 
-    Seeds and places of files do not count.
+    Seeds and places of files do not count; of workdirs that runs start from, their settings do.
     """
     known = bool(treated.get(TRAINING_SET) and control.get(TRAINING_SET))
     one, other = ({name: value for name, value in each.items() if known or name != TRAINING_SET} for each in (treated, control))
     found: dict[str, list[str]] = {}
-    for line in settings.differences(one, other, {"name", *settings.SEEDS, *settings.free(one, other)}):
+    for line in workdirs.differing(one, other):
         field = f"{line.partition(':')[0]}."
         tag = next((tag for tag, first in TAGS.items() if field.startswith(tuple(f"{words}." for words in first))), REST)
         found.setdefault(tag, []).append(line)

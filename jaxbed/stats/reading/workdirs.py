@@ -66,17 +66,18 @@ def _with_measures(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame, measured]).drop_duplicates(["algorithm", "run", "dataset", "epoch", "metric"], ignore_index=True)
 
 
-def refuse_other_settings(sources: Sequence[Mapping]) -> None:
+def refuse_other_settings(sources: Sequence[Mapping], instead: str = "") -> None:
     """Raises ValueError for two workdirs of one algorithm that differ in more than seeds and settings that may differ.
 
-    Workdirs that were trained on different data and share no test set may differ: their runs are never averaged.
+    Workdirs that were trained on different data and share no test set may differ: their runs are never averaged. instead: the cure of a
+    command that cannot rename.
     """
     for index, second in enumerate(sources):
         for first in sources[:index]:
             if second["algorithm"] != first["algorithm"] or not (second["settings"] and first["settings"]):
                 continue
             shared = [name for name in first["datasets"] if name in second["datasets"]]
-            differences = _differences(first["settings"], second["settings"])
+            differences = differing(first["settings"], second["settings"])
             if not shared and any(line.startswith("data") for line in differences):
                 continue
             evaluated = [{"evaluated by": _decisions(source, shared)} for source in (first, second)]
@@ -85,14 +86,15 @@ def refuse_other_settings(sources: Sequence[Mapping]) -> None:
                 path = second["path"] if "/" in second["path"] else f"./{second['path']}"
                 other = names.word(path, f"{second['algorithm']} {_short(differences[0])}")
                 more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+                cure = instead or f"Rename one of them, --rename {other}"
                 raise ValueError(
                     f"{first['path']} and {second['path']} are runs of one algorithm, {second['algorithm']!r}, with different settings "
-                    f"(first / second): {'; '.join(differences[:3])}{more}. Averaging them would mix two algorithms. Rename "
-                    f"one of them, --rename {other}, or train both with the same settings"
+                    f"(first / second): {'; '.join(differences[:3])}{more}. Averaging them would mix two algorithms. {cure}, or train both "
+                    "with the same settings"
                 )
 
 
-def _differences(one: dict, other: dict) -> list[str]:
+def differing(one: dict, other: dict) -> list[str]:
     """The settings that differ. Runs with other seeds start from other workdirs (init_from), whose settings are compared instead."""
     first, second, but = _origin(one), _origin(other), {"name", *settings.SEEDS, *settings.free(one, other)}
     if not first or not second:
