@@ -4,6 +4,7 @@ The same command then resumes, in one process or in two, and ends as if nothing 
 """
 
 import pathlib
+import re
 import signal
 import sys
 import time
@@ -60,8 +61,9 @@ def launched(name: str, arguments: Sequence[str] = ()) -> list[object]:
 
 
 def said_once(done: Done) -> Done:
-    """What two processes both say is said once."""
-    return done._replace(err="\n".join(dict.fromkeys(done.err.splitlines())))
+    """What two processes both say is said once, also where each names itself: a full disk is full for both."""
+    said = {re.sub(r"process \d of \d", "", line): line for line in reversed(done.err.splitlines())}
+    return done._replace(err="\n".join(reversed(said.values())))
 
 
 def _begin(world: World, name: str, folder: pathlib.Path) -> list[Fresh]:
