@@ -145,20 +145,14 @@ def made(
                     drawn = jax.tree.map(lambda *fields: np.stack(fields), *(job.draw(work, row)[0] for row in rows))
                     yield rows, sizes_px[chosen], params, levels, drawn
 
-    def taken(rows: list[int], sizes_px: np.ndarray, output: Any) -> Iterator[tuple[int, np.ndarray]]:
-        images = np.asarray(output)
+    def computed() -> Iterator[tuple[Any, jax.Array]]:
+        for rows, sizes_px, params, levels, drawn in stream.ahead(prepared()):
+            yield (rows, sizes_px), job.network.outputs(params, levels, sizes_px, drawn, job.dtype)
+
+    for (rows, sizes_px), images in parallel.fetched(computed()):
         for row, image, (height, width) in zip(rows, images, job.network.output_sizes(sizes_px), strict=True):
             if row in wanted:
                 yield row, image[:height, :width]
-
-    waiting = None
-    for rows, sizes_px, params, levels, drawn in stream.ahead(prepared()):
-        output = parallel.to_host(job.network.outputs(params, levels, sizes_px, drawn, job.dtype))
-        ready, waiting = waiting, (rows, sizes_px, output)
-        if ready:
-            yield from taken(*ready)
-    if waiting:
-        yield from taken(*waiting)
 
 
 def encoded(image: np.ndarray, form: str) -> bytes:

@@ -119,13 +119,9 @@ def stylized(
                 content[index], painting[index] = pair
             yield np.array([row for row, _ in loaded], int), content, painting
 
-    waiting = None
-    for made, content, painting in stream.ahead(batches()):
-        ready, waiting = waiting, (made, parallel.to_host(stylize(content, painting)))
-        if ready:
-            yield ready[0], np.asarray(ready[1])[: len(ready[0])]
-    if waiting:
-        yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
+    computed = ((made, stylize(content, painting)) for made, content, painting in stream.ahead(batches()))
+    for made, images in parallel.fetched(computed):
+        yield made, images[: len(made)]
 
 
 def write(path: pathlib.Path, image: np.ndarray) -> None:

@@ -5,11 +5,12 @@ left to the compiler: a row's devices share each batch, and means and BatchNorms
 depend on how many devices ran them.
 """
 
+import collections
 import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import jax
@@ -24,6 +25,7 @@ from jaxbed.values import Whole
 
 PyTree = Any
 MOST_CPU_DEVICES = 12
+UNDER_WAY = 2  # results that are computed or copied while another is awaited
 
 
 @dataclasses.dataclass
@@ -230,10 +232,22 @@ def gather(tree: PyTree) -> PyTree:
     return jax.tree.map(whole, tree)
 
 
+def fetched(computed: Iterable[tuple[Any, jax.Array]]) -> Iterator[tuple[Any, np.ndarray]]:
+    """The same pairs with their arrays on the host, in order; up to UNDER_WAY more are computed and copied while one is awaited."""
+    waiting: collections.deque[tuple[Any, jax.Array]] = collections.deque()
+    for of_array, array in computed:
+        waiting.append((of_array, to_host(array)))
+        if len(waiting) > UNDER_WAY:
+            first, ready = waiting.popleft()
+            yield first, np.asarray(ready)
+    for of_array, array in waiting:
+        yield of_array, np.asarray(array)
+
+
 def to_host(array: jax.Array) -> jax.Array:
     """The same array, which a GPU copies to memory of the host that it can write itself; np.asarray waits for it.
 
-    Into other memory, one H200 copied at a quarter of the speed, and the host waited for it.
+    Into other memory a GPU copies more slowly, and the host waits from the start.
     """
     return jax.device_put(array, array.sharding.with_memory_kind("pinned_host")) if jax.default_backend() == "gpu" else array
 

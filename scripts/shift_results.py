@@ -11,8 +11,8 @@ import pandas as pd
 from jaxbed import config
 from jaxbed.measures import figures as measured
 from jaxbed.measures import robustness_figures
+from jaxbed.measures.corruption_error import FAMILIES
 from jaxbed.stats import tables
-from jaxbed.stats.evidence.families import FAMILIES
 from jaxbed.stats.figures import style
 from jaxbed.stats.reading import workdirs
 from jaxbed.system import files

@@ -600,4 +600,4 @@ def test_families_that_cannot_be_read_are_refused(corrupted, tmp_path, capsys):
 )
 def test_what_a_configuration_has_trained_with(settings, found):
     assert families.trained_with(settings) == found
-    assert sorted(corruption for members in families.FAMILIES.values() for corruption in members) == sorted(corruption_error.MAIN)
+    assert sorted(corruption for members in corruption_error.FAMILIES.values() for corruption in members) == sorted(corruption_error.MAIN)

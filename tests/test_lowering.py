@@ -264,3 +264,16 @@ def test_tpus_take_many_steps_per_call(backend, name, steps):
     cfg = tiny.mlp_config(data=noise.Config(8, 4, 64, 16))
     feed = next(train.feeds_from(cfg, tiny.program(cfg), 0))
     assert feed.row.shape[1] == steps
+
+
+def test_results_are_fetched_in_order_while_others_are_under_way():
+    begun = []
+
+    def computed():
+        for number in range(5):
+            begun.append(number)
+            yield f"of {number}", jnp.full(2, number)
+
+    fetched = parallel.fetched(computed())
+    assert not begun and next(fetched)[0] == "of 0" and begun == list(range(1 + parallel.UNDER_WAY))
+    assert [(name, array.tolist()) for name, array in fetched] == [(f"of {number}", [number] * 2) for number in range(1, 5)]

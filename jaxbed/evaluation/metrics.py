@@ -165,10 +165,11 @@ def trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:
 
     Raises ValueError for a multi-label set, whose images are not answered with one class.
     """
-    if "targets" in _about(workdir)[1]["sets"][dataset]:
+    found = all_trials(workdir, dataset, epoch)
+    if found.targets is not None:
         folder = workdir / "responses" / dataset
         raise ValueError(f"{folder}: images have several classes or none, so no answer is right or wrong: leave {dataset} out")
-    return all_trials(workdir, dataset, epoch)
+    return found
 
 
 def all_trials(workdir: pathlib.Path, dataset: str, epoch: int) -> Trials:

@@ -14,6 +14,12 @@ MAIN = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow", "frost", "fog"),
     *("brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
+FAMILIES = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+}
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # of the benchmark's validation; not part of mCE
 MADE_HERE = "_jax"  # follows names of measures: the benchmark's own files were made by other code, and stored as JPEG
 CLEAN = 0.435  # AlexNet's error on ImageNet itself

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from jaxbed.measures.corruption_error import FAMILIES
 from jaxbed.settings import data_of
 
 MARK = "†"  # follows a number over corruptions that a network has trained with
-NOISE = ("gaussian_noise", "shot_noise", "impulse_noise")
 COLOURS = {"brightness": "brightness", "contrast": "contrast", "saturation": "saturate"}  # fields of data.augment: corruptions
 WITH_COLOURS = 13  # operations of AugMix, of which the last four are colour, contrast, brightness and sharpness
 
@@ -19,7 +19,7 @@ def of_settings(settings: Mapping[str, Any]) -> list[str]:
     found: set[str] = set()
     augment = data_of(settings).get("augment") or {}
     if augment.get("noise", "none") != "none":
-        found |= {*NOISE, "speckle_noise"}
+        found |= {*FAMILIES["noise"], "speckle_noise"}
     found |= {corruption for field, corruption in COLOURS.items() if augment.get(field)}
     if (settings.get("method") or {}).get("operations") == WITH_COLOURS:
         found |= set(COLOURS.values())

@@ -45,15 +45,16 @@ def look(benchmark: str, folder: pathlib.Path, source: Source, severities: Seque
         layout = "CORRUPTION/SEVERITY/CLASS/IMAGE, with or without folders of groups above"
         raise ValueError(f"{folder} has no corruption of {benchmark}, such as {COMPLETE[benchmark][0]}: it must hold {layout}")
     digests, label = {}, {}
-    for name, place in folders.items():  # names of one cell at a time: of all they would fill the memory
+    named: dict[str, np.ndarray] = {}  # by digest: cells hold the same images, and names of all would fill the memory
+    for name, place in folders.items():
         split = open_cell(place, source).split
         digests[name] = hashlib.sha256("\n".join(split.name).encode()).hexdigest()
+        named.setdefault(digests[name], split.name)
         label[name] = split.label
     usual = collections.Counter(digests.values()).most_common(1)[0][0]
-    first = next(name for name in digests if digests[name] == usual)
-    images = len(label[first])
+    images = len(named[usual])
     faults += [f"{name} has {len(label[name])} images, which are not the {images} of most" for name in digests if digests[name] != usual]
-    return Cells(folders, label, faults, open_cell(folders[first], source).split.name)
+    return Cells(folders, label, faults, named[usual])
 
 
 def write_images(folder: pathlib.Path, cells: Cells) -> None:

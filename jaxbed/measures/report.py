@@ -13,7 +13,6 @@ from jaxbed.evaluation import metrics
 from jaxbed.evaluation.answers import read_sets
 from jaxbed.measures import corruption_error, figures, options, robustness_figures, shape_votes, table
 from jaxbed.stats import names, tables
-from jaxbed.stats.evidence.families import FAMILIES
 from jaxbed.stats.figures import style
 from jaxbed.stats.figures.drawing import Figure
 from jaxbed.stats.output import destination, html
@@ -141,7 +140,7 @@ def _of_sizes(summary: table.Summary, dataset: str, rows: pd.DataFrame) -> Itera
     """Of models with different numbers of parameters, which were measured under ImageNet-C's corruptions."""
     cells = figures.cells(rows, figures.CORRUPTION)
     means = cells.groupby(["model", "corruption"])["value"].mean().unstack()
-    known = {family: [member for member in members if member in means] for family, members in FAMILIES.items()}
+    known = {family: [member for member in members if member in means] for family, members in corruption_error.FAMILIES.items()}
     scores = pd.DataFrame({family: 100 * means[members].mean(axis=1) for family, members in known.items() if members})
     if scores.empty or len(scores) < 2:
         return

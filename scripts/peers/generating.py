@@ -92,14 +92,13 @@ def generating(name: str, case: Case) -> tuple:
     ahead = stream.ahead(prepared())
 
     def run(steps: int) -> None:
-        waiting: list = []
-        for params, passes in itertools.islice(ahead, steps):
-            for levels, shown_px, of_images in passes:
-                waiting.append(parallel.to_host(network.outputs(params, levels, shown_px, of_images, case.dtype)))
-                if len(waiting) > 2:  # as the command, which fetches one batch while the device computes the next
-                    np.asarray(waiting.pop(0))
-        for output in waiting:
-            np.asarray(output)
+        computed = (
+            (None, network.outputs(params, levels, shown_px, of_images, case.dtype))
+            for params, passes in itertools.islice(ahead, steps)
+            for levels, shown_px, of_images in passes
+        )
+        for _ in parallel.fetched(computed):
+            pass
 
     return name, run, case.run, 1, list
 

@@ -15,15 +15,9 @@ import numpy as np
 from jaxbed import settings
 from jaxbed.evaluation import metrics
 from jaxbed.measures import overlaps
-from jaxbed.measures.corruption_error import EXTRA, MAIN
+from jaxbed.measures.corruption_error import EXTRA, FAMILIES, MAIN
 from jaxbed.stats import names
 
-FAMILIES = {
-    "noise": overlaps.NOISE,
-    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    "weather": ("snow", "frost", "fog", "brightness"),
-    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-}
 SETS = {f"ImageNet-C {family}": members for family, members in FAMILIES.items()}
 CELL = re.compile(rf"({'|'.join(MAIN)})_([1-5])")
 

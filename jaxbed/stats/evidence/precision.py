@@ -3,7 +3,7 @@
 Closed form: with every image counted once it is `ap_weighted` of `jaxbed.evaluation.multi_label`, and of one class `calibration.aupr`.
 Only thresholds at positives add recall. Between two of them the images are summed, by one product of a sparse matrix with the counts of all
 resamples, so a resample costs as many additions as there are images, for each class and seed: 2,000 of 10,000 images, 13 classes and five
-seeds take about two seconds.
+seeds take about three seconds on two CPU cores.
 """
 
 from collections.abc import Callable
