@@ -27,7 +27,7 @@ import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch's process needs memory of the same device
 SCRIPTS = pathlib.Path(__file__).resolve().parent
@@ -38,40 +38,38 @@ from peers import cases, configs, generating, measured_rows, process  # noqa: E4
 from peers.timing import Arm, Rules, pair, plausible, same_losses  # noqa: E402
 
 from jaxbed import parallel  # noqa: E402
+from jaxbed.system import files  # noqa: E402
 from jaxbed.training import log  # noqa: E402
 
 
-def step(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
-    results = []
+def step(arguments: argparse.Namespace, rules: Rules, peer: bool) -> Iterator[dict]:
     for method in arguments.methods or tuple(cases.METHODS):
         case = cases.step(method, arguments.small)
         made, loss = Arm(*cases.training(f"jaxbed {method}", case, method)), case.first_loss(method)
         if method != "erm" and not arguments.peer_alone:
             base = Arm(*cases.training("jaxbed erm", case, "erm"))
-            results.append(pair(f"{method} / erm, {case.net.depth}", [base, made], rules, plausible(case.first_loss("erm"), loss)))
+            yield pair(f"{method} / erm, {case.net.depth}", [base, made], rules, plausible(case.first_loss("erm"), loss))
             del base  # its memory is needed
         if peer and method not in configs.WITHOUT_PEER:
             with process.Peer(arguments.peer_python, cases.peer_settings(case, method, arguments.peer)) as torch:
-                results.append(pair(f"{method} / PyTorch, {case.net.depth}", [Arm(*torch.arm()), made], rules, plausible(loss, loss)))
-    return results
+                yield pair(f"{method} / PyTorch, {case.net.depth}", [Arm(*torch.arm()), made], rules, plausible(loss, loss))
 
 
-def array(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+def array(arguments: argparse.Namespace, rules: Rules, peer: bool) -> Iterator[dict]:
     """On a CPU, where each seed of a run has a device of its own, so has each of an array here."""
-    results, devices = [], len(jax.devices()) if jax.default_backend() == "cpu" else 1
+    devices = len(jax.devices()) if jax.default_backend() == "cpu" else 1
     for (name, case), method in itertools.product(named(arguments, cases.arrays(arguments.small)), arguments.methods or ("erm",)):
         solo, label = cases.assemble(case, method), name if method == "erm" else f"{method}, {name}"
         for seeds in arguments.seeds or case.seeds:
             one = Arm(*cases.one_after_another("one after another", solo, seeds))
             together = Arm(*cases.training(f"{seeds} in an array", case, method, seeds=seeds, rows=math.gcd(seeds, devices)))
-            results.append(pair(f"{label}, {seeds} seeds", [one, together], rules, same_losses(2e-2 if case.half else 1e-3)))
+            yield pair(f"{label}, {seeds} seeds", [one, together], rules, same_losses(2e-2 if case.half else 1e-3))
             del one, together
-    return results
 
 
-def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> Iterator[dict]:
     """Ratios are printed divided by the number of devices. groups: data axis with BatchNorm over each device's part of the batch."""
-    results, case = [], cases.scaling(arguments.small)
+    case = cases.scaling(arguments.small)
     single, loss = Arm(*cases.training("1 device", case, "erm")), case.first_loss("erm")
     for n in counts(arguments):
         axes = {
@@ -83,21 +81,19 @@ def scaling(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dic
             del axes["groups"]
         for name, options in axes.items():
             arm = Arm(*cases.training(f"{n} devices", method="erm", **options))
-            results.append(pair(f"{n} devices, {name} axis", [single, arm], rules, plausible(loss, loss), relative=n))
+            yield pair(f"{n} devices, {name} axis", [single, arm], rules, plausible(loss, loss), relative=n)
             del arm
-    return results
 
 
-def processes(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+def processes(arguments: argparse.Namespace, rules: Rules, peer: bool) -> Iterator[dict]:
     """The data axis with BatchNorm in groups, both times; the processes take the devices in turns with this one."""
-    results, case = [], cases.scaling(arguments.small)
+    case = cases.scaling(arguments.small)
     for n in counts(arguments):
         one = Arm(*cases.training("1 process", cases.on_devices(case, n, grouped=True), "erm", data=n))
         with process.Parts(n, arguments.small) as parts:
             several = one._replace(name=f"{n} processes", run=parts.run, losses=parts.loss, memory=parts.memory)
-            results.append(pair(f"{n} devices", [one, several], rules, same_losses(2e-2 if case.half else 1e-3)))
+            yield pair(f"{n} devices", [one, several], rules, same_losses(2e-2 if case.half else 1e-3))
         del one
-    return results
 
 
 def counts(arguments: argparse.Namespace) -> list[int]:
@@ -105,9 +101,9 @@ def counts(arguments: argparse.Namespace) -> list[int]:
     return [n for n in arguments.devices or (2, 4, 8) if n <= min(len(jax.devices()), 2 if arguments.small else 8)]
 
 
-def sweep(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+def sweep(arguments: argparse.Namespace, rules: Rules, peer: bool) -> Iterator[dict]:
     """Whole epochs of all seeds; the ratio of img/s of all seeds is the ratio of seconds per seed and epoch."""
-    case, results = cases.sweep(arguments.small), []
+    case = cases.sweep(arguments.small)
     seeds, epoch = case.seeds[0], case.images // case.batch
     for method in arguments.methods or ("erm",):
         together = Arm(*cases.training(f"{seeds} {method} in an array", case, method, seeds=seeds))._replace(unit=epoch)
@@ -115,31 +111,28 @@ def sweep(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]
         if peer and method not in configs.WITHOUT_PEER:
             with process.Peer(arguments.peer_python, cases.peer_settings(case, method, arguments.peer)) as torch:
                 other = Arm(*torch.arm())._replace(unit=epoch)
-                results.append(pair(f"sweep of {method} / PyTorch", [other, together], rules, plausible(loss, loss)))
+                yield pair(f"sweep of {method} / PyTorch", [other, together], rules, plausible(loss, loss))
         else:
             one = Arm(*cases.one_after_another("one after another", cases.assemble(case, method), seeds))._replace(unit=epoch)
-            results.append(pair(f"sweep of {method}", [one, together], rules, same_losses(1e-3)))
-    return results
+            yield pair(f"sweep of {method}", [one, together], rules, same_losses(1e-3))
 
 
-def evaluation(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+def evaluation(arguments: argparse.Namespace, rules: Rules, peer: bool) -> Iterator[dict]:
     """A step is a pass over the whole set. Images are on the device already in both arms."""
-    results = []
     for name, case in named(arguments, cases.evaluations(arguments.small)):
         arms, share = cases.passes(case)
 
         def check(first: dict, second: dict, share: Callable[[], float] = share) -> dict:
             return {"same_answers": share() >= 0.98, "share_of_same_answers": share()}  # rounding may turn a near tie
 
-        results.append(pair(f"{name}, {case.seeds[0]} seeds", [Arm(*arm) for arm in arms], rules, check))
-    return results
+        yield pair(f"{name}, {case.seeds[0]} seeds", [Arm(*arm) for arm in arms], rules, check)
 
 
-def streaming(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+def streaming(arguments: argparse.Namespace, rules: Rules, peer: bool) -> Iterator[dict]:
     """A ratio below one is the share of time in which the device computes."""
     with tempfile.TemporaryDirectory() as folder:
         arms = [Arm(*arm) for arm in cases.streamed(pathlib.Path(folder), arguments.small)]
-        return [pair("images from disk", arms, rules, same_losses(2e-2))]
+        yield pair("images from disk", arms, rules, same_losses(2e-2))
 
 
 def named(arguments: argparse.Namespace, table: dict) -> list[tuple]:
@@ -214,9 +207,6 @@ def main(argv: list[str] | None = None) -> dict:
     rules = Rules(arguments.blocks, arguments.steps, 0.05 if arguments.small else arguments.seconds)
     devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
     print(f"{arguments.benchmark} on {len(devices)} x {devices[0]}; PyTorch: {torch or reason}", flush=True)
-    results = BENCHMARKS[arguments.benchmark](arguments, rules, bool(torch))
-    if not results:
-        parser.error("there are no two things to compare: ERM needs PyTorch beside it (--peer), several devices more than one")
     content = {
         "benchmark": arguments.benchmark,
         "command": sys.argv if argv is None else [str(SCRIPTS / "bench.py"), *argv],
@@ -228,11 +218,15 @@ def main(argv: list[str] | None = None) -> dict:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "settings": {**vars(arguments), "json": str(arguments.json), "seconds": rules.seconds},
         "peer_absent_because": reason,
-        "peak_memory_bytes": log.peak_memory_bytes(),
-        "results": results,
+        "results": [],
     }
-    if arguments.json:
-        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
+    for result in BENCHMARKS[arguments.benchmark](arguments, rules, bool(torch)):
+        content["results"].append(result)
+        content["peak_memory_bytes"] = log.peak_memory_bytes()
+        if arguments.json:  # after each row: an interrupted benchmark keeps what it has measured
+            files.write(arguments.json, json.dumps(content, indent=2) + "\n")
+    if not content["results"]:
+        parser.error("there are no two things to compare: ERM needs PyTorch beside it (--peer), several devices more than one")
     return content
 
 

@@ -92,6 +92,14 @@ def test_step(tmp_path, capsys, bare):
     assert "padain / erm" in capsys.readouterr().out
 
 
+def test_an_interrupted_benchmark_keeps_the_rows_it_has(tmp_path, monkeypatch, bare):
+    measured = iter([{"case": "first"}])
+    monkeypatch.setattr(bench, "pair", lambda *arguments: next(measured))
+    with pytest.raises(RuntimeError):  # the second row has no result
+        run(tmp_path, "step", "--methods", "padain,mixstyle")
+    assert json.loads((tmp_path / "report.json").read_text())["results"] == [{"case": "first"}]
+
+
 @pytest.mark.parametrize(
     "method",  # by default those that refuse images without a bias; to trace all takes 13 s
     [pytest.param(name, marks=() if cfg.reads_bias else pytest.mark.slow) for name, cfg in cases.METHODS.items()],

@@ -45,12 +45,11 @@ def cases(small: bool) -> dict[str, Case]:
     return table
 
 
-def generate(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[dict]:
+def generate(arguments: argparse.Namespace, rules: Rules, peer: bool) -> Iterator[dict]:
     """Images per second with new weights and signals against one image per call: PyTorch's, or jaxbed's without PyTorch.
 
     PyTorch computes in float32 beside float32, and as it does unless told otherwise, in TF32, beside both others.
     """
-    results = []
     for name, case in cases(arguments.small).items():
         if arguments.nets and name not in arguments.nets:
             continue
@@ -58,14 +57,14 @@ def generate(arguments: argparse.Namespace, rules: Rules, peer: bool) -> list[di
         if peer:
             settings = {**case._asdict(), "refresh": REFRESH, "tf32": case.dtype != "float32"}
             with process.Other(arguments.peer_python, "peers.torch_deepaugment", settings, 1, "PyTorch") as other:
-                results.append(pair(f"{name} / PyTorch", [Arm(*other.arm()), ours], rules, _nothing))
+                result = pair(f"{name} / PyTorch", [Arm(*other.arm()), ours], rules, _nothing)
         else:
             one = Arm(*generating("one per call", case._replace(batch=1)))
-            results.append(pair(name, [one, ours], rules, _nothing))
-        hours = [f"{arm['name']} {IMAGES / arm['images_per_second']['median'] / 3600:,.1f}" for arm in results[-1]["arms"]]
-        print(f"{name}: hours of this device for {IMAGES:,} images: {', '.join(hours)}", flush=True)
-        results[-1]["hours"] = [IMAGES / arm["images_per_second"]["median"] / 3600 for arm in results[-1]["arms"]]
-    return results
+            result = pair(name, [one, ours], rules, _nothing)
+        hours = {arm["name"]: IMAGES / arm["images_per_second"]["median"] / 3600 for arm in result["arms"]}
+        shown = ", ".join(f"{arm} {value:,.2f}" for arm, value in hours.items())
+        print(f"{name}: hours of this device for {IMAGES:,} images: {shown}", flush=True)
+        yield {**result, "hours": list(hours.values())}
 
 
 def generating(name: str, case: Case) -> tuple:

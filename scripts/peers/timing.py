@@ -91,12 +91,17 @@ def plausible(*expected: float) -> Callable[[dict, dict], dict]:
 
 
 def pair(case: str, arms: list[Arm], rules: Rules, check: Callable[[dict, dict], dict], relative: float = 1.0) -> dict:
-    """Measures two arms and prints the line of the table. `relative` divides the ratio: the number of devices, for efficiencies."""
+    """Measures two arms and prints the line of the table, in the end the peak memory of their processes so far.
+
+    `relative` divides the ratio: the number of devices, for efficiencies.
+    """
     first, second = measured = measure(arms, rules)
     ratio = compare(*(arm["images_per_second"]["each"] for arm in measured))
     checks = check(first, second)
     shown = [f"{arm['name']} {arm['images_per_second']['median']:,.0f}" for arm in measured]
     pairs, wrong = ratio["pairs"], [name for name, value in checks.items() if value is False]
     spread = f"({pairs['min'] / relative:.3f}-{pairs['max'] / relative:.3f})"
-    print(f"{case:28s} {shown[0]:>34s} {shown[1]:>34s} img/s  {ratio['of_medians'] / relative:6.3f}x {spread}", *wrong, flush=True)
+    memory = [f"{arm['peak_memory_bytes'] / 1e9:.1f}" if arm["peak_memory_bytes"] else "-" for arm in measured]
+    faster = f"{ratio['of_medians'] / relative:6.3f}x {spread}"
+    print(f"{case:28s} {shown[0]:>34s} {shown[1]:>34s} img/s  {faster}  {' / '.join(memory)} GB", *wrong, flush=True)
     return {"case": case, "arms": measured, "ratio": ratio, "ratio_divided_by": relative, "checks": checks}

@@ -11,22 +11,25 @@ from jaxbed.stats.figures import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+KINDS = ("control of the line", "treated", "other")
+
 
 def planes(given: Given) -> "Figure | None":
     """A panel for each shifted set, a point for each algorithm; None without in-distribution scores. The line is straight in logits."""
     shown = {name: scores.draws for name, scores in given.shifted.items() if name in given.iid}
     if not shown:
         return None
-    kinds = {"control of the line": set(given.controls), "treated": {pair.treated for pair in given.pairs} - set(given.controls)}
+    placed = {name: [model for model in scores if model in given.iid[name].draws] for name, scores in shown.items()}
+    kinds = {model: _kind(model, given) for models in placed.values() for model in models}
     with style.style():
         figure, panels = style.grid(list(shown), columns=3, height=2.1)
         for (name, scores), axes in zip(shown.items(), panels.values(), strict=True):
             iid = given.iid[name].draws
-            for index, kind in enumerate((*kinds, "other")):
-                look = style.look(index)
-                chosen = [model for model in scores if model in iid and _kind(model, kinds) == kind]
-                points = np.array([(iid[model][0], scores[model][0]) for model in chosen]).reshape(-1, 2)
-                axes.scatter(points[:, 0], points[:, 1], s=14, color=look["color"], marker=look["marker"], linewidth=0, label=kind)
+            for index, kind in enumerate(KINDS):
+                if kind in kinds.values():
+                    points = np.array([(iid[model][0], scores[model][0]) for model in placed[name] if kinds[model] == kind])
+                    look = {key: style.look(index)[key] for key in ("color", "marker")}
+                    axes.scatter(*points.reshape(-1, 2).T, s=14, linewidth=0, zorder=3, label=kind, **look)
             try:
                 fitted = line.fit(iid, scores, given.controls)
                 x = np.linspace(fitted.low, fitted.high, 50)
@@ -42,5 +45,6 @@ def planes(given: Given) -> "Figure | None":
     return figure
 
 
-def _kind(model: str, kinds: dict[str, set[str]]) -> str:
-    return next((kind for kind, members in kinds.items() if model in members), "other")
+def _kind(model: str, given: Given) -> str:
+    control, treated, other = KINDS
+    return control if model in given.controls else treated if any(model == pair.treated for pair in given.pairs) else other
