@@ -27,9 +27,10 @@ def planes(given: Given) -> "Figure | None":
             iid = given.iid[name].draws
             for index, kind in enumerate(KINDS):
                 if kind in kinds.values():
-                    points = np.array([(iid[model][0], scores[model][0]) for model in placed[name] if kinds[model] == kind])
+                    points = [(iid[model][0], scores[model][0]) for model in placed[name] if kinds[model] == kind]
+                    x, y = np.array(points).reshape(-1, 2).T
                     look = {key: style.look(index)[key] for key in ("color", "marker")}
-                    axes.scatter(*points.reshape(-1, 2).T, s=14, linewidth=0, zorder=3, label=kind, **look)
+                    axes.scatter(x, y, s=14, linewidth=0, zorder=3, label=kind, **look)
             try:
                 fitted = line.fit(iid, scores, given.controls)
                 x = np.linspace(fitted.low, fitted.high, 50)
