@@ -1,18 +1,21 @@
 """From draws of a difference to a decision: intervals, several pairs as one effect, and what is evidence for or against.
 
-Sources: Schuirmann (1987) for two one-sided tests; DerSimonian and Laird (1986). Differs from the latter: pairs that share a control, or
-images, are not independent, so the error of their mean comes from the covariance of the draws; with a diagonal one it is as published.
+Sources: Schuirmann (1987) for two one-sided tests; DerSimonian and Laird (1986) for the mean of several pairs and tau; Satterthwaite (1946)
+for the degrees of freedom of its error. Differs from DerSimonian and Laird: pairs that share a control, or images, are not independent, so
+tau and the error come from the covariance of the draws; with a diagonal one they are as published. And the interval is of a t distribution,
+since few pairs do not tell tau well. For equal errors without covariance that is the interval of Hartung and Knapp (2001), never narrower
+than with tau = 0.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy
 
-Z = float(scipy.stats.norm.ppf(0.975))
 LEAST_VARIANCE = 1e-9  # of a pair, in points: where nothing varies, all pairs weigh the same
 SYMBOLS = {
-    "+": "for (the interval lies above the margin)",
+    "+": "for (the interval, or that of every pair, lies above the margin)",
     "o": "no effect that matters (within the margin on both sides)",
     "-": "against (below minus the margin)",
     "?": "undecided",
@@ -36,6 +39,15 @@ class Pooled(NamedTuple):
     tau: float  # standard deviation of the true effects of pairs
 
 
+class Mean(NamedTuple):
+    """Of the effects of several pairs, in points."""
+
+    value: float
+    error: float  # standard error
+    tau: float  # standard deviation of the true effects
+    freedom: float  # degrees of freedom of `error`
+
+
 UNKNOWN = Effect(*[float("nan")] * 4)
 
 
@@ -48,31 +60,34 @@ def of_draws(draws: np.ndarray, normal: bool = False) -> Effect:
     if np.isnan(draws[0]) or not len(sampled):
         return UNKNOWN._replace(value=float(draws[0]))
     if normal:
-        return _of_normal(float(draws[0]), float(sampled.std()))
+        return _of_error(float(draws[0]), float(sampled.std()))
     low, high = np.quantile(sampled, [0.025, 0.975])
     return Effect(float(draws[0]), float(low), float(high), (1 + np.count_nonzero(sampled <= 0)) / (1 + len(sampled)))
 
 
 def pool(draws: np.ndarray) -> Pooled:
-    """Of draws [pairs, 1 + R]: the random-effects mean, with the interval of a normal distribution."""
+    """Of draws [pairs, 1 + R]: the random-effects mean, with the interval of a t distribution."""
     if np.isnan(draws).all(1).any() or np.isnan(draws[:, 1:]).all(1).any():
         return Pooled(UNKNOWN._replace(value=float(draws[:, 0].mean())), float("nan"))
     complete = draws[:, 1:][:, ~np.isnan(draws[:, 1:]).any(0)]
-    value, error, tau = random_effects(draws[:, 0], np.cov(complete, ddof=0).reshape(len(draws), -1))
-    return Pooled(_of_normal(value, error), tau)
+    mean = random_effects(draws[:, 0], np.cov(complete, ddof=0).reshape(len(draws), -1))
+    return Pooled(_of_error(mean.value, mean.error, mean.freedom), mean.tau)
 
 
-def random_effects(effects: np.ndarray, covariance: np.ndarray) -> tuple[float, float, float]:
-    """(mean, its standard error, tau) of effects [k] whose errors have a covariance [k, k]."""
+def random_effects(effects: np.ndarray, covariance: np.ndarray) -> Mean:
+    """Of effects [k], two or more, whose errors have a covariance [k, k]."""
     variance = np.maximum(np.diag(covariance), LEAST_VARIANCE)
     weight = 1 / variance
-    heterogeneity = (weight * (effects - np.average(effects, weights=weight)) ** 2).sum()  # Cochran's Q
-    scale = weight.sum() - (weight**2).sum() / weight.sum()
-    tau_squared = max(0.0, (heterogeneity - (len(effects) - 1)) / scale) if len(effects) > 1 else 0.0
+    spread = np.diag(weight) - np.outer(weight, weight) / weight.sum()  # effects @ spread @ effects is Cochran's Q
+    scale = np.trace(spread)
+    tau_squared = max(0.0, float(effects @ spread @ effects - np.trace(spread @ covariance)) / scale)
+    whole = covariance + tau_squared * np.eye(len(effects))
     weight = 1 / (variance + tau_squared)
     weight /= weight.sum()
-    error = np.sqrt(weight @ (covariance + tau_squared * np.eye(len(effects))) @ weight)
-    return float(weight @ effects), float(error), float(np.sqrt(tau_squared))
+    squared = weight @ whole @ weight
+    varies = 2 * np.trace(spread @ whole @ spread @ whole) * (weight @ weight / scale) ** 2  # variance of tau's part of `squared`
+    freedom = 2 * squared**2 / varies if varies > 0 else np.inf
+    return Mean(float(weight @ effects), float(np.sqrt(squared)), float(np.sqrt(tau_squared)), float(freedom))
 
 
 def decide(effect: Effect, margin: float) -> str:
@@ -86,12 +101,20 @@ def decide(effect: Effect, margin: float) -> str:
     return "o" if -margin < effect.low and effect.high < margin else "?"
 
 
+def decide_together(mean: Effect, of_pairs: Sequence[str], margin: float) -> str:
+    """Of several pairs: what is decided about their mean or, where that is open, what is decided about every single pair."""
+    decided = decide(mean, margin)
+    return of_pairs[0] if decided == "?" and len(set(of_pairs)) == 1 else decided
+
+
 def published_view(symbol: str) -> str:
     """The paper has + and -, where - is absence of evidence as well as evidence against."""
     return "-" if symbol in ("o", "-", "?") else symbol
 
 
-def _of_normal(value: float, error: float) -> Effect:
+def _of_error(value: float, error: float, freedom: float = np.inf) -> Effect:
+    """freedom: degrees of freedom of the error; a normal distribution without."""
     if error == 0:
         return Effect(value, value, value, 0.5 if value == 0 else float(value < 0))
-    return Effect(value, value - Z * error, value + Z * error, float(scipy.stats.norm.sf(value / error)))
+    reach = error * float(scipy.stats.t.ppf(0.975, freedom))
+    return Effect(value, value - reach, value + reach, float(scipy.stats.t.sf(value / error, freedom)))

@@ -29,6 +29,7 @@ WORDS = {  # in CSV files, where a cell that begins with + or - may be taken for
     "evidence": OF_SYMBOLS,
     "evidence_effective": OF_SYMBOLS,
     "published_view": {"+": "for", "-": "not for", "": ""},
+    "each_pair": lambda symbols: ", ".join(OF_SYMBOLS[symbol] for symbol in symbols),
 }
 OF_OVERLAP = f"{overlaps.MARK} the treated algorithm has trained with changes like those of the set"
 MINUS = re.compile(r"(?<![\w-])-(?=[\d\s]|$)")  # a sign, not a hyphen
@@ -121,6 +122,8 @@ def _described(rows: pd.DataFrame) -> pd.DataFrame:
     if "raw_p_holm" in rows:
         described["p, Holm"] = ["n/a" if p != p else tables.format_p(p) for p in rows["raw_p_holm"]]
     described["positive"] = [f"{k} of {n}" for k, n in zip(rows["positive"], rows["pairs"], strict=True)]
+    if several:
+        described["each pair"] = rows["each_pair"]
     described["tau"] = [_number(tau) for tau in rows["raw_tau"]]
     described["z, images"] = [_number(z) for z in rows["mcnemar_z"]]
     described["seeds"], described["basis"] = rows["seeds"], rows["basis"]

@@ -152,6 +152,7 @@ def _cell(given: Given, name: str, hypothesis: str, of_pairs: list[tuple[dict, n
     )
     return _row(
         hypothesis, name, treated=ALL, control=ALL, pairs=len(rows), raw=raw.effect, effective=beyond, margin=given.margins[name],
+        of_pairs=[row["evidence"] for row in rows], effective_of_pairs=[row["evidence_effective"] for row in rows],
         positive=sum(row["positive"] for row in rows), tau=raw.tau, reason=why, images=rows[0]["images"],
         overlaps=", ".join(dict.fromkeys(word for row in rows for word in row["overlaps"].split(", ") if word)),
         basis="; ".join(dict.fromkeys(row["basis"] for row in rows)), seeds=", ".join(row["seeds"] for row in rows if row["seeds"]),
@@ -162,17 +163,20 @@ def _row(
     hypothesis: str, dataset: str, *, margin: float, treated: str = "", control: str = "", pairs: int = 0,
     raw: effects.Effect = effects.UNKNOWN, effective: effects.Effect = effects.UNKNOWN, positive: int = 0, tau: float = float("nan"),
     mcnemar_z: float = float("nan"), reason: str = "", basis: str = "", images: int = 0, seeds: str = "",
-    overlaps: str = "",
+    overlaps: str = "", of_pairs: Sequence[str] = (), effective_of_pairs: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Effects in points, positive is better; effective_reason: why there is no effective effect, of some pairs or all.
 
-    overlaps: corruptions of the set that resemble what the treated algorithm has trained with.
+    overlaps: corruptions of the set that resemble what the treated algorithm has trained with. of_pairs: of several pairs, what is decided
+    about each by its raw effect; effective_of_pairs: likewise, "" where there is none.
     """
-    decided = effects.decide(raw, margin) if pairs else ""
+    decided = effects.decide_together(raw, of_pairs, margin) if pairs else ""
+    known = not np.isnan(effective.value)
     return {
         "hypothesis": hypothesis, "dataset": dataset, "treated": treated, "control": control, "pairs": pairs, "positive": positive,
+        "each_pair": "".join(of_pairs),
         "evidence": decided, "published_view": effects.published_view(decided),
-        "evidence_effective": effects.decide(effective, margin) if not np.isnan(effective.value) else "", "margin": margin,
+        "evidence_effective": effects.decide_together(effective, effective_of_pairs, margin) if known else "", "margin": margin,
         **{f"raw_{name}": value for name, value in raw._asdict().items()}, "raw_tau": tau, "mcnemar_z": mcnemar_z,
         **{f"effective_{name}": value for name, value in effective._asdict().items()}, "effective_reason": reason,
         "basis": basis, "images": images, "seeds": seeds, "overlaps": overlaps,
