@@ -73,13 +73,13 @@ def _no_transfer(given: Given, study: Study) -> Iterator[dict]:
         yield _row(NO_TRANSFER, "", "mean gain above the margin", of="pairs", reason=lacking)
         return
     for name in given.real:
-        gains = study.gains[name]
-        known = np.array([gains[pair] for pair in _known(pairs, gains)])
-        if not len(known):
+        gains, scores = study.gains[name], given.shifted[name]
+        both = _known(pairs, gains)
+        if not both:
             yield _row(NO_TRANSFER, name, "mean gain above the margin", of="pairs", reason="no synthetic pair has a standard error here")
         else:
-            margin = given.margins[name]
-            effect, shifted = effects.pool(known).effect, effects.pool(known - margin).effect
+            known, seeds = np.array([gains[pair] for pair in both]), scores.part_of_seeds(both)
+            effect, shifted = effects.pool(known, seeds).effect, effects.pool(known - given.margins[name], seeds).effect
             yield _row(NO_TRANSFER, name, "mean gain above the margin", *effect[:3], shifted.p, len(known), "pairs")
         yield _correlation(NO_TRANSFER, name, "Spearman's rho with the gain on mCE", pairs, gains, _mce_gains(study))
 

@@ -3,18 +3,21 @@
 A score is in points (percent), higher is better, and is the mean of what each image contributes, or any other function of how often each
 image is drawn, such as a mean average precision. The first of its 1 + RESAMPLES values is the score as measured, the others are resampled.
 
-Closed forms: with one seed the interval is that of the images alone. Where images do not differ, it is that of the seeds, whose variance is
-underestimated by (S - 1) / S, as by every bootstrap. Source: Davison and Hinkley (1997), section 3.8. Differs: images are crossed with
-seeds, not nested within them. Images of one class are not independent: where classes were chosen together with the images, as in ImageNet-A
-and -R, classes are drawn, with all their images. Where images are of two kinds, such as anomalies and others, each kind keeps its number.
+Closed forms: with one seed the interval is that of the images alone. Where images do not differ, the variance of the draws is s^2 / S, of S
+seeds with the variance s^2. Source: Davison and Hinkley (1997), section 3.8. Differs: images are crossed with seeds, not nested within
+them; and what seeds add to a draw is scaled by sqrt(S / (S - 1)), by which a plain bootstrap is too narrow. Images of one class are not
+independent: where classes were chosen together with the images, as in ImageNet-A and -R, classes are drawn, with all their images. Where
+images are of two kinds, such as anomalies and others, each kind keeps its number.
 """
 
+import itertools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxbed.stats.evidence.effects import Seeds
 from jaxbed.stats.evidence.precision import Statistic
 
 RESAMPLES, SEED = 2_000, 0
@@ -28,8 +31,16 @@ class Sampled(NamedTuple):
     seeds: dict[str, int]  # {algorithm: number of seeds}; 0 where they are unknown
     images: int  # 0 where they are unknown
     of_image: dict[str, np.ndarray]  # {algorithm: [images]}: mean contribution over seeds; empty where it is unknown
+    of_seeds: dict[str, float]  # {algorithm: s^2 / S}: what seeds add to the variance of its score; 0 where there is one, or it is unknown
     normal: bool = False  # whether draws are of a normal distribution: intervals are then exact
     unit: str = "images"  # what is drawn
+
+    def part_of_seeds(self, pairs: Sequence[tuple[str, str]]) -> Seeds:
+        """What seeds add to the errors of the differences of pairs (treated, control)."""
+        several = [name for name in dict.fromkeys(itertools.chain(*pairs)) if self.of_seeds[name] > 0]
+        sign = np.array([[int(name == treated) - int(name == control) for name in several] for treated, control in pairs])
+        freedom = np.array([self.seeds[name] - 1 for name in several])
+        return Seeds(sign.reshape(len(pairs), len(several)), np.array([self.of_seeds[name] for name in several]), freedom)
 
     def basis(self, *algorithms: str) -> str:
         """What an interval of these algorithms is about."""
@@ -91,11 +102,16 @@ def sample_statistics(
             counts[:, members] = _counts(rng, len(counts), len(members))
         counts = counts[:, groups]
         for algorithm, statistic in statistics.items():
-            of_seeds = statistic(counts)  # [resamples, seeds]
-            draws[algorithm][1 + first : 1 + drawn.stop] = np.take_along_axis(of_seeds, rows[algorithm][drawn], 1).mean(1)
+            scores = statistic(counts)  # [resamples, seeds]
+            middle, scale = scores.mean(1), np.sqrt(seeds[algorithm] / max(seeds[algorithm] - 1, 1))
+            resampled = np.take_along_axis(scores, rows[algorithm][drawn], 1).mean(1)
+            draws[algorithm][1 + first : 1 + drawn.stop] = middle + scale * (resampled - middle)
+    of_seeds = {}
     for algorithm, statistic in statistics.items():
-        draws[algorithm][0] = statistic(np.ones((1, images))).mean()
-    return Sampled(draws, dict(seeds), images, {}, unit=unit)
+        (scores,) = statistic(np.ones((1, images)))
+        draws[algorithm][0] = scores.mean()
+        of_seeds[algorithm] = float(scores.var(ddof=1) / len(scores)) if len(scores) > 1 else 0.0
+    return Sampled(draws, dict(seeds), images, {}, of_seeds, unit=unit)
 
 
 def normal(values: Mapping[str, Mapping[str, tuple[float, float]]]) -> dict[str, Sampled]:
@@ -110,7 +126,7 @@ def normal(values: Mapping[str, Mapping[str, tuple[float, float]]]) -> dict[str,
     for (name, algorithm), column in zip(cells, unit.T * np.sqrt(RESAMPLES), strict=True):
         score, error = values[name][algorithm]
         whole[name][algorithm] = np.concatenate([[score], score + error * column])
-    return {name: Sampled(draws, dict.fromkeys(draws, 0), 0, {}, normal=True) for name, draws in whole.items()}
+    return {name: Sampled(draws, dict.fromkeys(draws, 0), 0, {}, dict.fromkeys(draws, 0.0), normal=True) for name, draws in whole.items()}
 
 
 def mcnemar(treated: np.ndarray, control: np.ndarray) -> float:

@@ -88,7 +88,7 @@ def compare(given: Given) -> Study:
                 gains[name][pair.treated, pair.control] = raw
                 of_pairs.append((row, raw, beyond))
             pairs += [row for row, _, _ in of_pairs]
-            cells.append(_cell(given, name, hypothesis, of_pairs))
+            cells.append(_cell(given, name, hypothesis, tested, of_pairs))
     order = {hypothesis: number for number, hypothesis in enumerate(dict.fromkeys(pair.hypothesis for pair in given.pairs))}
     table = pd.DataFrame(cells).sort_values("hypothesis", key=lambda column: column.map(order), kind="stable", ignore_index=True)
     table.insert(table.columns.get_loc("raw_p") + 1, "raw_p_holm", _holm(table["raw_p"]))
@@ -104,10 +104,12 @@ def _pair(given: Given, name: str, pair: Pair, lines: dict[tuple, dict]) -> tupl
     scores = given.shifted[name]
     raw = scores.draws[pair.treated] - scores.draws[pair.control]
     beyond, reason = _effective(given, name, pair, lines)
+    seeds = scores.part_of_seeds([(pair.treated, pair.control)])
     z = resampling.mcnemar(scores.of_image[pair.treated], scores.of_image[pair.control]) if scores.of_image else float("nan")
     row = _row(
-        pair.hypothesis, name, treated=pair.treated, control=pair.control, pairs=1, raw=effects.of_draws(raw, scores.normal),
-        effective=effects.UNKNOWN if beyond is None else effects.of_draws(beyond, scores.normal), margin=given.margins[name], mcnemar_z=z,
+        pair.hypothesis, name, treated=pair.treated, control=pair.control, pairs=1, margin=given.margins[name], mcnemar_z=z,
+        raw=effects.of_draws(raw, scores.normal, seeds),
+        effective=effects.UNKNOWN if beyond is None else effects.of_draws(beyond, scores.normal, seeds),
         positive=int(raw[0] > 0), reason=reason, basis=scores.basis(pair.treated, pair.control), images=scores.images,
         seeds=f"{scores.seeds[pair.treated]} / {scores.seeds[pair.control]}" if not scores.normal else "",
         overlaps=families.tested_by(name, pair.overlaps),
@@ -132,18 +134,23 @@ def _effective(given: Given, name: str, pair: Pair, lines: dict[tuple, dict]) ->
         return None, str(error)
 
 
-def _cell(given: Given, name: str, hypothesis: str, of_pairs: list[tuple[dict, np.ndarray, np.ndarray | None]]) -> dict:
+def _cell(
+    given: Given, name: str, hypothesis: str, pairs: Sequence[Pair], of_pairs: list[tuple[dict, np.ndarray, np.ndarray | None]]
+) -> dict:
     """The row of a hypothesis: that of its only pair, or of all together."""
     rows = [row for row, _, _ in of_pairs]
     if not rows:
         return _row(hypothesis, name, margin=given.margins[name], reason="no pair has answers")
     if len(rows) == 1:
         return rows[0]
-    raw = effects.pool(np.stack([draws for _, draws, _ in of_pairs]))
-    known = [draws for _, _, draws in of_pairs if draws is not None]
-    beyond = effects.pool(np.stack(known)).effect if len(known) > 1 else effects.UNKNOWN
+    scores, both = given.shifted[name], [(pair.treated, pair.control) for pair in pairs]
+    raw = effects.pool(np.stack([draws for _, draws, _ in of_pairs]), scores.part_of_seeds(both))
+    known = {pair: draws for pair, (_, _, draws) in zip(both, of_pairs, strict=True) if draws is not None}
+    seeds, beyond = scores.part_of_seeds(list(known)), effects.UNKNOWN
     if len(known) == 1:
-        beyond = effects.of_draws(known[0], given.shifted[name].normal)
+        beyond = effects.of_draws(next(iter(known.values())), scores.normal, seeds)
+    elif known:
+        beyond = effects.pool(np.stack(list(known.values())), seeds).effect
     reasons: dict[str, list[str]] = {}
     for row in rows:
         reasons.setdefault(row["effective_reason"], []).append(row["treated"])
