@@ -416,6 +416,22 @@ def test_summary_and_latex():
     assert [tables.format_p(p) for p in (0.97398, 0.00152, 2.17e-6, 0.0, math.nan)] == ["0.974", "0.0015", "2.2e-06", "<1e-12", "n/a"]
 
 
+def test_a_metric_that_is_no_share_has_as_many_digits_as_its_spread():
+    """Means of 0.854, 0.899 and 0.840 with a std of 0.05 are not 0.9, 0.9* and 0.8, of which two would be best."""
+    rows = [("ERM", 0.81, 0.9), ("AugMix", 0.85, 0.95), ("SagNet", 0.8, 0.88)]
+    frame = tidy([(name, run, "A", np.nan, "test", "low_freq", value) for name, *values in rows for run, value in enumerate(values)])
+    scores = tables.summary(frame)
+    scores.attrs["metric"] = "low_freq"
+    printed = {name: of_row["A"] for name, of_row in tables.cells(scores).items()}
+    assert printed == {"ERM": ("0.855 ± 0.064", False), "AugMix": ("0.900 ± 0.071", True), "SagNet": ("0.840 ± 0.057", False)}
+    assert r"\textbf{0.900} $\pm$ 0.071" in tables.to_latex(scores)
+    for factor, decimals in ((1e-9, tables.MOST_DECIMALS), (1, 3), (10, 2), (1e4, 1)):
+        assert tables.decimals(scores.assign(std=scores["std"] * factor)) == decimals
+    assert tables.decimals(scores.assign(std=np.nan)) == 3 and tables.decimals(scores.assign(std=0.0, mean=1.0)) == 1
+    scores.attrs["metric"] = "accuracy"
+    assert tables.decimals(scores) == 1
+
+
 # ---- the command
 
 

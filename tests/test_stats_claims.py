@@ -239,7 +239,7 @@ def test_only_accuracies_are_percent_and_counts():
         found = analysis.analyse(frame, Options(metric=metric, lower=metric == "loss", permutations=500))
         codes = [warning["code"] for warning in found.results["warnings"]]
         results[metric] = (found.results["rope"], "GRANULARITY" in codes, "in percent" in report.to_text(found))
-    assert results == {"accuracy": (0.01, True, True), "loss": (1.0, False, False)}
+    assert results == {"accuracy": (0.01, True, True), "loss": (0.0, False, False)}
 
 
 def test_paired_runs_are_blocks_on_each_dataset():

@@ -116,7 +116,7 @@ def analyse(
         "datasets_strict": strict,
         "baseline": options.baseline,
         "alpha": options.alpha,
-        "rope": options.rope if options.rope is not None else 1 / tables.scale(scores),
+        "rope": options.rope if options.rope is not None else tables.is_share(scores) / tables.scale(scores),
         "seed": options.seed,
         "options": options._asdict(),
         "selection": selection,

@@ -23,7 +23,7 @@ class Options(NamedTuple):
     paired: bool = False  # run k starts from the same seed or weights for all algorithms
     baseline: str | None = None
     alpha: float = 0.05
-    rope: float | None = None  # in the unit of the metric; None: one percentage point
+    rope: float | None = None  # in the unit of the metric; None: one percentage point, or 0 for a metric that is no share
     permutations: int = 100_000
     seed: int = 0
     paper_mode: str | None = None
@@ -128,7 +128,8 @@ def _parser() -> argparse.ArgumentParser:
         "--rope",
         type=float,
         metavar="X",
-        help="largest difference that does not matter, in the unit of the metric (default 1 percentage point)",
+        help="largest difference that does not matter, in the unit of the metric; "
+        "default 1 percentage point, and 0 for a metric that is no share",
     )
     test.add_argument(
         "--permutations", type=int, default=default.permutations, metavar="N", help="number of random permutations (default 100000)"

@@ -1,5 +1,6 @@
 """Tables of scores and pairs as frames, CSV, LaTeX (booktabs) and aligned text; how p-values are written."""
 
+import math
 from collections.abc import Collection
 from pathlib import Path
 
@@ -42,6 +43,7 @@ FRACTIONS = (
     "aurra",
     "error",
 )
+MOST_DECIMALS = 6
 SMALLEST_P = 1e-12  # below, 1 - cdf has no correct digits
 
 
@@ -80,9 +82,25 @@ def scale(scores: pd.DataFrame) -> float:
 
     accuracy_GROUP and calibration errors as_released are such metrics too.
     """
+    return 100.0 if is_share(scores) and scores["mean"].between(0, 1).all() else 1.0
+
+
+def is_share(scores: pd.DataFrame) -> bool:
+    """Whether the metric is one of FRACTIONS, given as such or in percent, so that its points are percentage points."""
     metric = scores.attrs.get("metric", "accuracy")
-    known = metric.removesuffix("_as_released") in FRACTIONS or metric.startswith("accuracy_")
-    return 100.0 if known and scores["mean"].between(0, 1).all() else 1.0
+    return metric.removesuffix("_as_released") in FRACTIONS or metric.startswith("accuracy_")
+
+
+def decimals(scores: pd.DataFrame) -> int:
+    """How many are printed: of shares in percent one; of any other metric so many that the typical std has two significant digits.
+
+    The typical std is the median of those above 0; where there is none, the range of the means takes its place.
+    """
+    if is_share(scores):
+        return 1
+    spreads = scores["std"][scores["std"] > 0]
+    typical = spreads.median() if len(spreads) else scores["mean"].max() - scores["mean"].min()
+    return min(max(1, 1 - math.floor(math.log10(typical))), MOST_DECIMALS) if 0 < typical < math.inf else 1
 
 
 def to_csv(frame: pd.DataFrame, path: str | Path) -> None:
@@ -109,7 +127,7 @@ def cells(
     scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()
 ) -> dict[str, dict[str, tuple[str, bool]]]:
     """algorithm -> dataset -> ('73.8 ± 0.2', is best); '-' where there is no run. The best are those of `to_text`."""
-    means, spreads, best = _printed(scores), _spreads(scores), _best(scores, lower, in_distribution)
+    means, spreads, best = _printed(scores, "mean"), _printed(scores, "std"), _best(scores, lower, in_distribution)
     texts = means.where(spreads == "", means + " ± " + spreads).replace("", "-")
     return {row: {name: (texts.loc[row, name], bool(best.loc[row, name])) for name in texts} for row in texts.index}
 
@@ -135,14 +153,15 @@ def counts_to_text(scores: pd.DataFrame) -> str:
     return align([["runs per cell", *map(str, counts.columns)], *body])
 
 
-def to_latex(scores: pd.DataFrame, decimals: int = 1, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
+def to_latex(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> str:
     """A booktabs tabular of mean ± std, algorithms in rows, the best of each data set and all that print the same in bold.
 
-    Fractions are shown in percent (see `scale`). The std is left out where a cell has one run; a cell without runs is a dash.
+    Fractions are shown in percent (see `scale`), numbers with `decimals`. The std is left out where a cell has one run; a cell without runs
+    is a dash.
     Cells (algorithm, dataset) that are `in_distribution` are underlined and never bold, their data sets have a dagger. Rounds half to even.
     """
-    means, spreads = _printed(scores, decimals), _spreads(scores, decimals)
-    best, trained = _best(scores, lower, in_distribution, decimals), {dataset for _, dataset in in_distribution}
+    means, spreads = _printed(scores, "mean"), _printed(scores, "std")
+    best, trained = _best(scores, lower, in_distribution), {dataset for _, dataset in in_distribution}
     heads = [escape(name) + (r"$^\dagger$" if name in trained else "") for name in means.columns]
     lines = [r"\begin{tabular}{l" + "c" * len(means.columns) + "}", r"\toprule"]
     lines += [" & ".join(["Algorithm", *heads]) + r" \\", r"\midrule"]
@@ -255,27 +274,22 @@ def _grid(scores: pd.DataFrame, column: str) -> pd.DataFrame:
     return grid.loc[scores["algorithm"].unique(), scores["dataset"].unique()].rename_axis(index=None, columns=None)
 
 
-def _printed(scores: pd.DataFrame, decimals: int = 1) -> pd.DataFrame:
-    factor = scale(scores)
-    return _grid(scores, "mean").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
+def _printed(scores: pd.DataFrame, column: str) -> pd.DataFrame:
+    factor, digits = scale(scores), decimals(scores)
+    return _grid(scores, column).map(lambda value: "" if value != value else f"{value * factor:.{digits}f}")
 
 
-def _spreads(scores: pd.DataFrame, decimals: int = 1) -> pd.DataFrame:
-    factor = scale(scores)
-    return _grid(scores, "std").map(lambda value: "" if value != value else f"{value * factor:.{decimals}f}")
-
-
-def _best(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = (), decimals: int = 1) -> pd.DataFrame:
+def _best(scores: pd.DataFrame, lower: bool = False, in_distribution: Collection[tuple[str, str]] = ()) -> pd.DataFrame:
     """[algorithms, datasets] of bool, none for a single algorithm. Compared as printed: numbers that look equal are marked alike."""
-    means, printed = matrix(scores), _printed(scores, decimals)
+    means, printed = matrix(scores), _printed(scores, "mean")
     if len(means) == 1:
         return printed != printed
     for row, column in in_distribution:
         if row in means.index and column in means.columns:
             means.loc[row, column] = float("nan")
     best = means.min() if lower else means.max()
-    factor = scale(scores)
-    return printed.apply(lambda column: (column == f"{best[column.name] * factor:.{decimals}f}") & means[column.name].notna())
+    factor, digits = scale(scores), decimals(scores)
+    return printed.apply(lambda column: (column == f"{best[column.name] * factor:.{digits}f}") & means[column.name].notna())
 
 
 def _count_text(counts: pd.Series) -> str:

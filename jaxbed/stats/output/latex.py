@@ -31,7 +31,7 @@ def mean_ranks(analysis: Analysis) -> str:
 
 def effects(analysis: Analysis) -> str:
     """A row per comparison with the baseline, else per pair: difference of ranks, shift with its interval, rank-biserial, wins, p."""
-    results, factor = analysis.results, tables.scale(analysis.scores)
+    results, factor, digits = analysis.results, tables.scale(analysis.scores), 1 + tables.decimals(analysis.scores)
     against = results["baseline_comparisons"]
     table = results["pairs"] if against is None else against
     heads = ["Comparison", "Ranks", "Shift", r"95\,\%", r"$r_\mathrm{rb}$", "Wins/ties/losses", "$p$"]
@@ -42,8 +42,8 @@ def effects(analysis: Analysis) -> str:
         counts = f"{row['wins_i']}/{row['ties']}/{row['wins_j']}"
         rows.append([
             f"{tables.escape(row['algorithm_i'])} -- {tables.escape(row['algorithm_j'])}",
-            _signed(row["rank_difference"]), _signed(factor * row["hodges_lehmann"]),
-            f"[{_signed(low)}, {_signed(high)}]" if low == low else "--", _signed(row["rank_biserial"]), counts, p,
+            _signed(row["rank_difference"]), _signed(factor * row["hodges_lehmann"], digits),
+            f"[{_signed(low, digits)}, {_signed(high, digits)}]" if low == low else "--", _signed(row["rank_biserial"]), counts, p,
         ])  # fmt: skip
     caption = (
         f"Effect sizes over {len(results['datasets'])} data sets, first minus second: mean ranks (negative: the first is better), "
@@ -53,8 +53,8 @@ def effects(analysis: Analysis) -> str:
     return _tabular(caption, heads, rows)
 
 
-def _signed(value: float) -> str:
-    return f"${value:.2f}$"
+def _signed(value: float, digits: int = 2) -> str:
+    return f"${value:.{digits}f}$"
 
 
 def _tabular(caption: str, heads: list[str], rows: list[list[str]]) -> str:
