@@ -503,18 +503,42 @@ def test_models_and_views_of_published_tables():
 # Abstract hypotheses
 
 
-def test_sign_flips_by_hand():
-    assert abstract.flips(np.array([1.0, 2, 3])) == 2 / 8
-    assert abstract.flips(np.array([1.0, -1])) == 1
-    assert abstract.flips(np.arange(1.0, 21)) < 0.01
+def test_pairs_of_their_own_have_the_p_of_sign_flips():
+    """Gains 1, 2 and 3: of eight signs, two are as extreme. Gains 1 and -1: all are."""
+    values = {**dict.fromkeys("abc", 0.0), "x": 1.0, "y": 2.0, "z": 3.0}
+    assert abstract.exchanged(values, list(zip("xyz", "abc", strict=True))) == pytest.approx((2 / 8, 2 / 8), abs=0.02)
+    assert abstract.exchanged(values | {"y": -1.0}, [("x", "a"), ("y", "b")])[0] == 1
+    many = {f"t{i}": 1.0 + i for i in range(10)} | {f"c{i}": 0.0 for i in range(10)}
+    assert abstract.exchanged(many, [(f"t{i}", f"c{i}") for i in range(10)])[0] < 0.01
+
+
+def test_a_bad_control_of_many_pairs_is_one_accident():
+    """Nine gains of 5 by one control: each of ten algorithms might have been the bad one. Sign flips would give 2 / 512."""
+    values = {"c": 0.0, **{f"t{i}": 5.0 + 0.01 * i for i in range(9)}}
+    assert abstract.exchanged(values, [(f"t{i}", "c") for i in range(9)]) == pytest.approx((1 / 10, 1 / 10), abs=0.02)
+
+
+def test_correlations_and_components_have_p_from_permutations():
+    rng = np.random.default_rng(0)
+    common = rng.standard_normal(12)
+    pairs = [study.Pair("h", f"t{i}", f"c{i}") for i in range(12)]
+    of = {(pair.treated, pair.control): np.array([value]) for pair, value in zip(pairs, common, strict=True)}
+    other = {pair: np.array([value]) for pair, value in zip(of, rng.standard_normal(12), strict=True)}
+    same, free = (abstract._correlation("claim", "art", "rho", pairs, of, values) for values in (of, other))
+    assert (same["value"], same["p"]) == (pytest.approx(1), 1e-4) and free["p"] > 0.05
+    gains = {"art": of, "paint": {pair: 2 * value for pair, value in of.items()}, "sketch": of}
+    rows = {row["quantity"]: row for row in abstract._dimensions(study.Study(None, None, None, gains))}
+    share, independent = rows["share of the first component"], rows["share of the first component if sets were independent"]
+    assert share["value"] == pytest.approx(1) and share["p"] == 1e-4 and 1 / 3 < independent["value"] < 0.6
+    rows = {row["quantity"]: row for row in abstract._dimensions(study.Study(None, None, None, {"art": of, "paint": other}))}
+    assert rows["participation ratio"]["p"] > 0.05
 
 
 def test_the_spectrum_of_gains():
     """One direction has share 1 and ratio 1; uncorrelated gains on two sets have 1/2 and 2."""
-    together = np.array([[[1.0], [2]], [[2], [4]], [[3], [6]], [[4], [8]]])
-    apart = np.array([[[1.0], [1]], [[1], [-1]], [[-1], [1]], [[-1], [-1]]])
-    assert np.ravel(abstract._spectrum(together)) == pytest.approx([1, 1])
-    assert np.ravel(abstract._spectrum(apart)) == pytest.approx([0.5, 2])
+    together = np.array([[1.0, 2], [2, 4], [3, 6], [4, 8]])
+    apart = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    np.testing.assert_allclose(abstract._spectrum(np.stack([together, apart])), [[1, 0.5], [1, 2]])
 
 
 # Bad input

@@ -3,8 +3,9 @@
 Sources: Schuirmann (1987) for two one-sided tests; DerSimonian and Laird (1986) for the mean of several pairs and tau; Satterthwaite (1946)
 for the degrees of freedom of errors. Differs from DerSimonian and Laird: pairs that share a control, or images, are not independent, so
 tau and the error come from the covariance of the draws; with a diagonal one they are as published. And the interval is of a t distribution,
-since few pairs do not tell tau well. For equal errors without covariance that is the interval of Hartung and Knapp (2001), never narrower
-than with tau = 0.
+since few pairs do not tell tau well. It has at least as many degrees of freedom as there are pairs, less one: the approximation gives fewer
+where the errors of pairs are very different. For equal errors without covariance that is the interval of Hartung and Knapp (2001), never
+narrower than with tau = 0.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import scipy
 
 LEAST_VARIANCE = 1e-9  # of a pair, in points: where nothing varies, all pairs weigh the same
 SYMBOLS = {
-    "+": "for (the interval, or that of every pair, lies above the margin)",
+    "+": "for (the interval lies above the margin)",
     "o": "no effect that matters (within the margin on both sides)",
     "-": "against (below minus the margin)",
     "?": "undecided",
@@ -100,7 +101,7 @@ def random_effects(effects: np.ndarray, covariance: np.ndarray, seeds: Seeds | N
     weight /= weight.sum()
     squared = weight @ whole @ weight
     varies = 2 * np.trace(spread @ whole @ spread @ whole) * (weight @ weight / scale) ** 2  # variance of tau's part of `squared`
-    freedom = _freedom(squared, varies + (seeds.varies(weight) if seeds else 0))
+    freedom = max(_freedom(squared, varies + (seeds.varies(weight) if seeds else 0)), len(effects) - 1)
     return Mean(float(weight @ effects), float(np.sqrt(squared)), float(np.sqrt(tau_squared)), freedom)
 
 

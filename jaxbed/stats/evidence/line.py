@@ -22,6 +22,7 @@ class Line(NamedTuple):
     low: float  # IID scores of the controls, in points
     high: float
     controls: list[str]
+    scatter: float  # standard deviation of the measured controls about the line, in logits
 
     def at(self, iid: np.ndarray) -> np.ndarray:
         """Predicted scores in points at IID scores [1 + R]."""
@@ -48,7 +49,9 @@ def fit(iid: Mapping[str, np.ndarray], shifted: Mapping[str, np.ndarray], contro
         raise ValueError("all controls have one IID score")
     slope = np.divide((centred * y).sum(1), square, out=np.full(len(square), np.nan), where=square > 1e-12)
     measured = [iid[name][0] for name in used]
-    return Line(y.mean(1) - slope * x.mean(1), slope, float(min(measured)), float(max(measured)), used)
+    beyond = y[0] - y[0].mean() - slope[0] * centred[0]
+    scatter = float(np.sqrt((beyond**2).sum() / (len(used) - 2)))
+    return Line(y.mean(1) - slope * x.mean(1), slope, float(min(measured)), float(max(measured)), used, scatter)
 
 
 def effective(line: Line, iid: tuple[np.ndarray, np.ndarray], shifted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

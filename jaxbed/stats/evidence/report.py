@@ -31,6 +31,8 @@ WORDS = {  # in CSV files, where a cell that begins with + or - may be taken for
     "published_view": {"+": "for", "-": "not for", "": ""},
     "each_pair": lambda symbols: ", ".join(OF_SYMBOLS[symbol] for symbol in symbols),
 }
+ALONE = "‡"
+OF_ALONE = f"{ALONE} every pair by itself, while their mean is undecided"
 OF_OVERLAP = f"{overlaps.MARK} the treated algorithm has trained with changes like those of the set"
 MINUS = re.compile(r"(?<![\w-])-(?=[\d\s]|$)")  # a sign, not a hyphen
 CAPTION = "Raw effect D and effective effect ER in points with 95 % intervals, positive is better"
@@ -97,12 +99,14 @@ def _content(result: Result, argv: Sequence[str]) -> dict:
 
 
 def _key(cells: pd.DataFrame) -> str:
-    return f"{KEY}; {OF_OVERLAP}" if (cells["overlaps"] != "").any() else KEY
+    parts = {KEY: True, OF_ALONE: cells["by_every_pair"].any(), OF_OVERLAP: (cells["overlaps"] != "").any()}
+    return "; ".join(part for part, needed in parts.items() if needed)
 
 
 def _symbols(cells: pd.DataFrame) -> pd.DataFrame:
     """Hypotheses in rows, sets in columns, after the raw effects."""
-    marked = cells["evidence"] + [f" {overlaps.MARK}" * bool(words) for words in cells["overlaps"]]
+    marks = {"by_every_pair": ALONE, "overlaps": overlaps.MARK}
+    marked = cells["evidence"].str.cat([cells[name].map(bool).map({True: f" {mark}", False: ""}) for name, mark in marks.items()])
     wide = cells.assign(marked=marked).pivot(index="hypothesis", columns="dataset", values="marked")
     wide = wide.loc[cells["hypothesis"].unique(), cells["dataset"].unique()]
     return wide.rename_axis(columns=None).reset_index()
@@ -135,7 +139,7 @@ def _described(rows: pd.DataFrame) -> pd.DataFrame:
 def _claims(abstract: pd.DataFrame) -> pd.DataFrame:
     shown = abstract[["claim", "dataset", "quantity"]].copy()
     shown["value"] = [
-        f"n/a: {reason}" if value != value else f"{value:.2f}" if low != low else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+        f"n/a: {reason}" if value != value else f"{value:.2f}" + f" [{low:.2f}, {high:.2f}]" * (low == low) + f" ({reason})" * bool(reason)
         for value, low, high, reason in abstract[["value", "low", "high", "reason"]].itertuples(index=False)
     ]
     shown["p, Holm"] = ["n/a" if p != p else tables.format_p(p) for p in abstract["p_holm"]]
@@ -171,7 +175,12 @@ def _document(result: Result, drawn: list[Figure], argv: Sequence[str]) -> html.
     folded = [("Pairs", _with_reasons(study.pairs)), ("Lines: logit of shifted on logit of IID scores", study.lines)]
     sections = [
         html.Section("Evidence", about, [("After the raw effects", _symbols(cells)), (CAPTION, _with_reasons(tested))], drawn, folded),
-        html.Section("Abstract hypotheses", ["Intervals are of seeds and images, not of other pairs."], [("Quantities", claims)], []),
+        html.Section(
+            "Abstract hypotheses",
+            ["Intervals are of seeds and images, p of correlations and components from permutations of pairs."],
+            [("Quantities", claims)],
+            [],
+        ),
     ]
     if result.views:
         shown = [(f"{title}: paper / ours", _compared(view)) for title, view in result.views.items()]

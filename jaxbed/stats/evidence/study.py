@@ -175,13 +175,14 @@ def _row(
     """Effects in points, positive is better; effective_reason: why there is no effective effect, of some pairs or all.
 
     overlaps: corruptions of the set that resemble what the treated algorithm has trained with. of_pairs: of several pairs, what is decided
-    about each by its raw effect; effective_of_pairs: likewise, "" where there is none.
+    about each by its raw effect; effective_of_pairs: likewise, "" where there is none. by_every_pair: the cell has what is decided about
+    each, and not about their mean.
     """
     decided = effects.decide_together(raw, of_pairs, margin) if pairs else ""
     known = not np.isnan(effective.value)
     return {
         "hypothesis": hypothesis, "dataset": dataset, "treated": treated, "control": control, "pairs": pairs, "positive": positive,
-        "each_pair": "".join(of_pairs),
+        "each_pair": "".join(of_pairs), "by_every_pair": decided != "" and decided != effects.decide(raw, margin),
         "evidence": decided, "published_view": effects.published_view(decided),
         "evidence_effective": effects.decide_together(effective, effective_of_pairs, margin) if known else "", "margin": margin,
         **{f"raw_{name}": value for name, value in raw._asdict().items()}, "raw_tau": tau, "mcnemar_z": mcnemar_z,
@@ -193,12 +194,12 @@ def _row(
 def _of_line(name: str, fitted: Line) -> dict[str, Any]:
     return {
         "dataset": name, "intercept": fitted.intercept[0], "slope": fitted.slope[0], "iid_from": fitted.low, "iid_to": fitted.high,
-        "controls": ", ".join(fitted.controls),
+        "scatter_logits": fitted.scatter, "controls": ", ".join(fitted.controls),
     }  # fmt: skip
 
 
 def _lines(lines: dict[tuple, dict]) -> pd.DataFrame:
-    return pd.DataFrame(list(lines.values()), columns=["dataset", "intercept", "slope", "iid_from", "iid_to", "controls"])
+    return pd.DataFrame(list(lines.values()), columns=["dataset", "intercept", "slope", "iid_from", "iid_to", "scatter_logits", "controls"])
 
 
 def _holm(p: pd.Series) -> pd.Series:
