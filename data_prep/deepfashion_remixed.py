@@ -16,7 +16,8 @@ test        images of validation/ with the same codes
 others      one code differs: images of validation/ alone (--splits validation, the default), or of both (concatenated)
 
 The published concatenated sets hold images that were trained on, because of another garment. Here such sets take no image, of train/ or
-validation/, with a garment that has the training codes. Table 11 of the paper counts batches: its sizes, printed beside, are rounded up.
+validation/, with a garment that has the training codes. Other photos of items that are trained on stay in them; the command says how many.
+Table 11 of the paper counts batches: its sizes, printed beside, are rounded up.
 """
 
 import argparse
@@ -143,6 +144,18 @@ def sizes(sets: Mapping[str, Rows]) -> str:
     return "\n".join(lines)
 
 
+def known_items(sets: Mapping[str, Rows], images: Images) -> str:
+    """How many images of the shifted sets show an item of which other photos are trained on, by their pair_id; "" for none."""
+    trained = {images[file][0].pair for file in sets["train"]} - {""}
+    of_train = [file for name in deepfashion.SHIFTS for file in sets[name] if file.startswith(PARTS[0])]
+    if not (known := {file for file in of_train if images[file][0].pair in trained}):
+        return ""
+    return (
+        f"\nof {len(set(of_train)):,} images of train/ in the shifted sets, {len(known):,} show an item of which other photos are trained "
+        "on (the same pair_id); --splits validation has none"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=pathlib.Path, metavar="DEEPFASHION2")
@@ -156,7 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         ending.tell("deepfashion_remixed", error)
         return 2
-    print(f"{sizes(sets)}\n{len(train):,} images in train/, {len(validation):,} in validation/; written: {asked.out}")
+    print(f"{sizes(sets)}{known_items(sets, train | validation)}")
+    print(f"{len(train):,} images in train/, {len(validation):,} in validation/; written: {asked.out}")
     return 0
 
 

@@ -5,7 +5,8 @@
 TABLE.csv has the columns file and label, and one for each attribute. Training images have the named value of every attribute of --train, or
 one of several (`|`). Some of them are held out as `test`. For each attribute of --vary and each value that it has elsewhere, the set
 `ATTRIBUTE_VALUE` takes the images that have this value and are like training images in all other attributes. So no image is in two sets;
-images that differ in several attributes are in none. OUT.csv, by default TABLE_splits.csv next to the table, is for training:
+images that differ in several attributes are in none. Values are texts, but 2019.0, as spreadsheets and pandas write it, is 2019.
+OUT.csv, by default TABLE_splits.csv next to the table, is for training:
 
     python -m jaxbed.main --config=erm:folder --config.data.train=IMAGES --config.data.table=OUT.csv
 
@@ -29,6 +30,7 @@ from jaxbed.stats import names
 from jaxbed.system import ending, files
 
 Rows = list[dict[str, str]]
+MISSING = ("", "nan", "NaN")  # the latter as pandas and NumPy write it
 
 
 def conditions(text: str) -> dict[str, tuple[str, ...]]:
@@ -36,31 +38,46 @@ def conditions(text: str) -> dict[str, tuple[str, ...]]:
     found = {}
     for part in text.split(","):
         attribute, equals, values = (word.strip() for word in part.partition("="))
-        wanted = tuple(value.strip() for value in values.split("|"))
+        wanted = tuple(one_value(value) for value in values.split("|"))
         if not (attribute and equals and all(wanted)) or attribute in found:
             raise ValueError(f"--train {text!r}: {part.strip()!r} must be ATTRIBUTE=VALUE or ATTRIBUTE=VALUE|VALUE, each attribute once")
         found[attribute] = wanted
     return found
 
 
+def one_value(text: str) -> str:
+    """The text without spaces around it, and a whole number without its decimals: "2019" for "2019.0" and "2019,0"."""
+    return re.sub(r"^(-?\d+)[.,]0+$", r"\1", text.strip())
+
+
 def read(path: pathlib.Path, attributes: Collection[str]) -> Rows:
     """The rows of the table, without their former split, each file in one form of its path ("a.png", not "./a.png").
 
-    Raises ValueError for columns or values that are missing, and for an image in two rows.
+    Raises ValueError for columns or values that are missing, for values that look like two spellings of one, and for an image in two rows.
     """
+    if "split" in attributes:
+        raise ValueError(f"{path}: no attribute can be called split, which is the column of the sets: rename the column")
     rows: Rows = []
     seen: dict[str, tuple[int, str]] = {}  # {file: its line, and its form there}
     for line, row in tables.rows(path, ("file", "label", *attributes), cure="name its attributes in --train and --vary"):
-        if empty := [name for name in ("file", "label", *attributes) if not row[name].strip()]:
+        if empty := [name for name in ("file", "label", *attributes) if row[name].strip() in MISSING]:
             raise ValueError(f"{path}, line {line}: {empty[0]} is empty: complete or delete the row")
         written = row["file"].strip()
         if (file := tables.one_form(written)) in seen:
             first, form = seen[file]
             raise ValueError(f"{path} lists one image as {form} in line {first} and as {written} in line {line}: delete one of these rows")
         seen[file] = line, written
-        rows.append({name: value.strip() for name, value in row.items() if name != "split"} | {"file": file})
+        kept = {name: one_value(value) if name in attributes else value.strip() for name, value in row.items() if name != "split"}
+        rows.append(kept | {"file": file})
     if not rows:
         raise ValueError(f"{path} has no rows: add a row for each image")
+    for name in attributes:
+        forms: dict[str, str] = {}  # {value in lower case: as first written}
+        for row in rows:
+            if (first := forms.setdefault(row[name].casefold(), row[name])) != row[name]:
+                raise ValueError(f"{path}: {name} is {first!r} in some rows and {row[name]!r} in others: write it in one way")
+            if "|" in row[name]:
+                raise ValueError(f"{path}: {name} is {row[name]!r}, and | stands between values of --train: write it without |")
     return rows
 
 
@@ -77,6 +94,8 @@ def split(
     if not inside:
         counts = ", ".join(f"{name}={'|'.join(values)}: {sum(row[name] in values for row in rows)}" for name, values in train.items())
         raise ValueError(f"no image has all that --train names ({counts} of {len(rows)} images): name values that occur together")
+    if not 0 < test_share < 1:
+        raise ValueError(f"--test-share {test_share} must be above 0 and below 1")
     units = sorted({row[group] for row in inside}) if group else list(range(len(inside)))
     random.Random(seed).shuffle(units)
     held = set(units[: round(test_share * len(units))])
@@ -141,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out: pathlib.Path = asked.out or asked.table.with_name(f"{asked.table.stem}_splits.csv")
     try:
         train, vary = conditions(asked.train), [name.strip() for name in asked.vary.split(",")]
-        rows = read(asked.table, {*train, *vary, *filter(None, [asked.group])})
+        rows = read(asked.table, dict.fromkeys([*train, *vary, *filter(None, [asked.group])]))
         if out.exists() and out.samefile(asked.table):
             raise ValueError(f"{out} is the table itself: name another file")
         header = ["file", "label", "split", *(name for name in rows[0] if name not in ("file", "label"))]

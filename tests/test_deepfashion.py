@@ -95,6 +95,13 @@ def test_concatenated_sets_have_no_image_with_a_training_garment(root):
     assert {row["pair_id"] for row in rows if row["split"] == "size_small"} == {"train/1", "validation/1"}
 
 
+def test_photos_of_trained_items_in_concatenated_sets_are_counted(root, capsys):
+    made(root, "--splits", "concatenated")
+    assert "of 1 images of train/ in the shifted sets, 1 show an item of which other photos are trained on" in capsys.readouterr().out
+    made(root)
+    assert "show an item" not in capsys.readouterr().out
+
+
 def test_which_images_show_one_item_is_kept_with_the_answers(root):
     annotation = root / "validation" / "annos" / "000003.json"
     annotation.write_text(annotation.read_text().replace('"pair_id": 1, ', ""))  # unknown: the image stands for itself

@@ -93,6 +93,13 @@ def test_the_draw_depends_on_the_seed_alone(tmp_path):
         ({"content": [("a.png", "shop", "", "2019", "new", "")]}, "line 2: country is empty"),
         ({"content": []}, "has no rows"),
         (
+            {"content": [*rows(), ("z.png", "shop", "us", "2019", "new", "")]},
+            "country is 'US' in some rows and 'us' in others: write it in one way",
+        ),
+        ({"content": [*rows(), ("z.png", "shop", "US|MX", "2019", "new", "")]}, "country is 'US|MX', and | stands between values"),
+        ({"content": [*rows(), ("z.png", "shop", "US", "nan", "new", "")]}, "line 74: year is empty"),
+        ({"train": "country=US,split=x", "vary": "country"}, "no attribute can be called split"),
+        (
             {"content": [*rows(), ("z.png", "zoo", "FR", "2019", "new", "x")]},
             "set country_FR has images of zoo, of which there are no training",
         ),
@@ -101,6 +108,21 @@ def test_the_draw_depends_on_the_seed_alone(tmp_path):
 def test_bad_input_is_named_with_the_cure(tmp_path, capsys, words, message):
     assert run(tmp_path, "--test-share", "0.25", **words) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("share", ["-0.5", "0", "1", "nan"])
+def test_shares_are_between_0_and_1(tmp_path, capsys, share):
+    assert run(tmp_path, "--test-share", share) == 2
+    assert f"--test-share {float(share)} must be above 0 and below 1" in capsys.readouterr().err
+
+
+def test_a_whole_number_has_one_value_however_it_is_written(tmp_path):
+    """As pandas writes a column of numbers in which one is missing."""
+    assert run(tmp_path, "--test-share", "0.25") == 0
+    plain = read(tmp_path)
+    content = [(*row[:3], f"{row[3]}.0" if number % 2 else row[3], *row[4:]) for number, row in enumerate(rows())]
+    assert run(tmp_path, "--test-share", "0.25", content=content) == 0 and read(tmp_path) == plain
+    assert run(tmp_path, "--test-share", "0.25", content=content, train=TRAIN.replace("2019", "2019.0")) == 0 and read(tmp_path) == plain
 
 
 def test_the_table_is_written_next_to_the_given_one_under_a_name_of_its_own(tmp_path, capsys):
@@ -115,7 +137,7 @@ def test_the_table_is_written_next_to_the_given_one_under_a_name_of_its_own(tmp_
     assert f"{out} exists, and is no table of sets" in capsys.readouterr().err and out.read_text() == "my notes\n"
 
 
-@pytest.mark.parametrize("share", ["0", "1", "0.01"])
+@pytest.mark.parametrize("share", ["0.01", "0.99"])
 def test_no_set_is_empty(tmp_path, capsys, share):
     assert run(tmp_path, "--test-share", share) == 2
     assert "leaves the training or the test set empty" in capsys.readouterr().err
