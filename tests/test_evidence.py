@@ -550,6 +550,7 @@ def test_the_spectrum_of_gains():
         ("hypothesis,treated,control\nlarger,bgi,c1\n", "line 2: no run is of the treated 'bgi'; did you mean big?"),
         ("hypothesis,treated,control\nlarger,big,big\n", "treated and control are both 'big'; a pair has two algorithms"),
         ("hypothesis,treated\nlarger,big\n", "column 'control' is missing"),
+        ("hypothesis,treated,control,sinthetic\nlarger,big,c1,yes\n", "column 'sinthetic' is not known; did you mean synthetic?"),
         ("hypothesis,treated,control\n", "has no pairs"),
         ("hypothesis,treated,control\n,big,c1\n", "line 2 names no hypothesis"),
         ("hypothesis,treated,control\nlarger,big,c1\nlarger,big,c1\n", "line 3 repeats the pair big, c1"),
@@ -570,6 +571,7 @@ def test_pairs_that_cannot_be_used_are_an_error(tmp_path, table, message):
         ("set,margin\nart,-1\n", "line 2: margin -1 of art; it must be 0 or more, in points"),
         ("set,margin\narts,1\n", "there is no shifted set 'arts'; did you mean art?"),
         ("set,size\nart,1\n", "column 'margin' is missing"),
+        ("set,margin,why\nart,1,small\n", "column 'why' is not known; available: set, margin"),
     ],
 )
 def test_margins_that_cannot_be_used_are_an_error(tmp_path, table, message):

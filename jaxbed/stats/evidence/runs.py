@@ -19,6 +19,7 @@ from jaxbed.stats.selection import rules
 
 SHAPE_BIAS = "shape_bias"
 PAIR_COLUMNS = ("hypothesis", "treated", "control")
+MORE_COLUMNS = ("synthetic", "overlaps", "differs")
 
 
 class Found(NamedTuple):
@@ -124,12 +125,10 @@ def read_pairs(
     Raises ValueError, with the line, for what cannot be used.
     """
     table = delimited.read(path)
-    columns = {name: names.find(name, table.columns) for name in PAIR_COLUMNS}
-    if lost := [name for name, column in columns.items() if column is None]:
-        raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(table.columns)}")
+    columns = _columns(path, table, PAIR_COLUMNS, MORE_COLUMNS)
     if table.empty:
         raise ValueError(f"{path} has no pairs: write a line hypothesis,treated,control for each")
-    synthetic, overlaps, differs = (names.find(name, table.columns) for name in ("synthetic", "overlaps", "differs"))
+    synthetic, overlaps, differs = (columns[name] for name in MORE_COLUMNS)
     pairs = []
     for number, row in table.iterrows():
         hypothesis, *both = (names.clean(row[columns[name]]) for name in PAIR_COLUMNS)
@@ -158,6 +157,16 @@ def read_pairs(
     return pairs
 
 
+def _columns(path: Path, table: pd.DataFrame, needed: Sequence[str], more: Sequence[str] = ()) -> dict[str, str | None]:
+    """{name: column of the table, None for one of `more` that it lacks}. Raises ValueError for columns that are missing or unknown."""
+    columns = {name: names.find(name, table.columns) for name in (*needed, *more)}
+    if lost := [name for name in needed if columns[name] is None]:
+        raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(table.columns)}")
+    if unknown := [name for name in table.columns if name not in columns.values()]:
+        raise ValueError(f"{path}: column {names.quoted(unknown[0])} is not known; {names.choice(unknown[0], columns)}")
+    return columns
+
+
 def read_controls(wanted: Sequence[str], algorithms: Sequence[str]) -> list[str]:
     """Raises ValueError for fewer than line.FEWEST, and for unknown names."""
     if not wanted:
@@ -177,9 +186,7 @@ def read_margins(path: Path | None, datasets: Sequence[str], precise: Collection
     if path is None:
         return margins
     table = delimited.read(path)
-    columns = {name: names.find(name, table.columns) for name in ("set", "margin")}
-    if lost := [name for name, column in columns.items() if column is None]:
-        raise ValueError(f"{path}: column {', '.join(map(repr, lost))} is missing, found {names.listed(table.columns)}")
+    columns = _columns(path, table, ("set", "margin"))
     values = numbers.read(table[columns["margin"]], "margin", str(path), [], separator=table.attrs["separator"])
     for number, (text, value) in zip(table.index, zip(table[columns["set"]], values, strict=True), strict=True):
         known = names.find(text, datasets)
