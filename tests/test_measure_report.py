@@ -246,8 +246,9 @@ def test_attacks_show_last_and_worst_iterates_and_unchanged_images(summary):
     value = values(summary, "erm").mean()
     for axes, names in zip(panels.values(), (("pgd_linf_{}", "pgd_linf_{}_best"), ("apgd_{}", "apgd_ce_{}", "apgd_dlr_{}")), strict=True):
         *curves, level = axes.lines
-        np.testing.assert_allclose([line.get_ydata() for line in curves], [[value[name.format(e)] for e in EPSILONS] for name in names])
-        assert all(line.get_xdata().tolist() == list(EPSILONS) for line in curves) and set(level.get_ydata()) == {value["clean"]}
+        found = [[value["clean"], *(value[name.format(e)] for e in EPSILONS)] for name in names]
+        np.testing.assert_allclose([line.get_ydata() for line in curves], found)
+        assert all(line.get_xdata().tolist() == [0, *EPSILONS] for line in curves) and set(level.get_ydata()) == {value["clean"]}
 
 
 def test_of_many_models_the_first_are_drawn_and_the_rest_is_counted(summary):
@@ -382,8 +383,10 @@ def test_severities_clean_errors_and_sizes_of_networks():
     (axes,) = robustness_figures.clean_against_corrupted(rows, clean).axes
     np.testing.assert_allclose([line.get_xydata()[0] for line in axes.lines[:2]], [[10, 50], [5, 30]])
     scores = pd.DataFrame({"test": [90.0, 80.0]}, index=["erm", "narrow"])
-    (axes,) = robustness_figures.size(pd.Series({"erm": 1000, "narrow": 100}), scores).axes
-    assert axes.lines[0].get_xydata().tolist() == [[100, 80], [1000, 90]] and axes.get_xscale() == "log"
+    figure = robustness_figures.size(pd.Series({"erm": 1000, "narrow": 100}), scores)
+    (axes,) = figure.axes
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[1000, 90]], [[100, 80]]] and axes.get_xscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].texts] == ["erm", "narrow"]
 
 
 # What the tables say beside the numbers
@@ -445,5 +448,5 @@ def test_accuracy_is_drawn_over_size_where_sizes_differ(summary, tmp_path):
     assert drawn(100, 100) == drawn(100, 0) == []
     (one,) = drawn(1000, 10)
     assert one.name == "imagenet_c_test_size" and one.caption.endswith("_weak 10, erm 1,000.")
-    panels = {axes.get_title("left"): axes.lines[0] for axes in one.make().axes if axes.lines}
-    assert list(panels) == ["noise", "weather"] and panels["noise"].get_xdata().tolist() == [10, 1000]
+    panels = {axes.get_title("left"): [line.get_xdata().tolist() for line in axes.lines] for axes in one.make().axes if axes.lines}
+    assert panels == dict.fromkeys(("noise", "weather"), [[1000], [10]])

@@ -193,6 +193,7 @@ def attacks(rows: pd.DataFrame) -> "Figure":
                     chosen = (attacked["model"] == model) & (attacked["kind"] == attack) & (attacked["worst"] == suffix)
                     curve = attacked[chosen].groupby("epsilon")["value"].mean()
                     if len(curve):
+                        curve = pd.concat([pd.Series({0.0: clean[model]}), curve])
                         dash, farthest = style.DASHES[number], max(farthest, curve.index.max())
                         axes.plot(curve.index, curve, linestyle=dash, color=look["color"], marker=look["marker"], markersize=3.5)
                         words.setdefault(number, [])

@@ -4,6 +4,7 @@ Sources: accuracy by severity as in Hendrycks et al., "The Many Faces of Robustn
 6. All values are means over seeds. The mean corruption error is that of the accuracies: unlike mCE, it is not divided by another network's.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -49,35 +50,29 @@ def clean_against_corrupted(rows: pd.DataFrame, clean: pd.Series) -> "Figure":
 
     rows and clean as for `severities`.
     """
-    from matplotlib.lines import Line2D
-
     corrupted = rows.groupby(["model", "corruption"], sort=False)["value"].mean().groupby(level="model", sort=False).mean()
     with style.style():
         figure, panels = style.grid(["clean and corrupted images"], columns=1, height=2.8)
         figure.set_figwidth(0.75 * style.WIDTH)
         (axes,) = panels.values()
-        looks = []
         for index, (model, accuracy) in enumerate(corrupted.items()):
-            look = {"color": style.look(index)["color"], "marker": style.look(index)["marker"], "linestyle": ""}
-            hollow = {"markerfacecolor": "white"} if index >= len(style.COLOURS) else {"markeredgewidth": 0}
-            axes.plot(100 - 100 * clean[model], 100 - 100 * accuracy, markersize=5, **look, **hollow)
-            looks.append(Line2D([], [], markersize=5, **look, **hollow))
+            axes.plot(100 - 100 * clean[model], 100 - 100 * accuracy, markersize=5, **style.point(index))
         ends = (min(*axes.get_xlim(), *axes.get_ylim()), max(*axes.get_xlim(), *axes.get_ylim()))
         axes.plot(ends, ends, color=style.LINE, linewidth=0.8, zorder=0)
         axes.set(title="", xlabel="clean error, %", ylabel="mean corruption error, %")
         axes.grid(True)
-        legend(figure, looks, [str(model) for model in corrupted.index], 2)
+        _legend(figure, corrupted.index, 2)
     return figure
 
 
 def size(parameters: pd.Series, scores: pd.DataFrame) -> "Figure":
-    """A panel for each column of scores, in percent: accuracy over the number of parameters. Both are indexed by model."""
-    order = parameters.sort_values().index
+    """A panel for each column of scores, in percent, and in it a point for each model: accuracy over parameters; both indexed by model."""
     ends = [parameters.min(), parameters.max()]
     with style.style():
         figure, panels = style.grid([str(name) for name in scores.columns], columns=COLUMNS, height=1.5)
         for name, axes in panels.items():
-            axes.plot(parameters[order], scores.loc[order, name], color=style.BLUE, marker="o", markersize=3.5, linestyle="")
+            for index, model in enumerate(parameters.index):
+                axes.plot(parameters[model], scores.loc[model, name], markersize=3.5, **style.point(index))
             axes.set(title=name, xscale="log")
             axes.minorticks_off()
             axes.set_xticks(ends, [f"{number:,}" for number in ends])  # powers of ten would be written as formulas
@@ -86,4 +81,12 @@ def size(parameters: pd.Series, scores: pd.DataFrame) -> "Figure":
             axes.set_ylabel("accuracy, %")
         for axes in list(panels.values())[-COLUMNS:]:
             axes.set_xlabel("parameters")
+        _legend(figure, parameters.index)
     return figure
+
+
+def _legend(figure: "Figure", models: Iterable[str], columns: int = 3) -> None:
+    from matplotlib.lines import Line2D
+
+    named = [str(model) for model in models]
+    legend(figure, [Line2D([], [], markersize=5, **style.point(index)) for index in range(len(named))], named, columns)

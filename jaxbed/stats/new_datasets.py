@@ -68,7 +68,7 @@ def tests(
     warnings = friedman.pop("warnings")
     permuted = permutation.test(matrix, baseline=options.baseline, families=families or None, draws=options.permutations, seed=options.seed)
     closed = friedman["p_exact"]
-    if families:  # these quote a p that counts every data set as independent evidence
+    if families or options.question == "these-datasets":  # these quote a p that counts every data set as independent evidence
         warnings = [warning for warning in warnings if warning["code"] not in ("PERFECT_AGREEMENT", "TWO_ALGORITHMS")]
     if closed == closed and not families:
         friedman |= {"p": closed, "p_method": "exact", "p_standard_error": 0.0, "p_least": 0.0}

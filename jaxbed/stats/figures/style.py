@@ -112,6 +112,12 @@ def look(index: int) -> dict:
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": dash, "marker": MARKERS[index % len(MARKERS)]}
 
 
+def point(index: int) -> dict:
+    """The same without a line; hollow where colours begin anew."""
+    hollow = {"markerfacecolor": "white"} if index >= len(COLOURS) else {"markeredgewidth": 0}
+    return {**look(index), "linestyle": "", **hollow}
+
+
 def save(figure: "Figure", folder: Path, name: str) -> tuple[list[Path], str]:
     """Writes NAME.pdf, .png and .svg; returns their paths and the figure as an svg element for a page."""
     files = [folder / f"{name}.{kind}" for kind in ("pdf", "png", "svg")]

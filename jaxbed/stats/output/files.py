@@ -14,7 +14,7 @@ from jaxbed.stats.comparisons import published_tables
 from jaxbed.stats.figures import drawing
 from jaxbed.stats.output import destination, document, headings, html, latex, listing
 
-NAMES = ("stats.json", "scores.csv", "pairs.csv", "tests.csv", "columns.csv", "confusions.csv", "report.html")
+NAMES = ("stats.json", "scores.csv", "runs.csv", "pairs.csv", "tests.csv", "columns.csv", "confusions.csv", "report.html")
 OF_TESTS = ("pairs.csv", "tests.csv", "tables/pairs.tex", "tables/mean_ranks.tex", "tables/effects.tex")
 OPTIONAL = tuple(map(Path, (*OF_TESTS, "confusions.csv")))  # removed if not written: files of an earlier call would mislead
 
@@ -39,7 +39,7 @@ def _make(analysis: Analysis, out: Path, facts: dict) -> list[Path]:
     trained = {tuple(cell) for cell in results["in_distribution"]}
     _write_text(out / "tables" / "scores.tex", tables.to_latex(analysis.scores, lower=results["lower_is_better"], in_distribution=trained))
     written = [out / "stats.json", out / "scores.csv", out / "tables" / "scores.tex"]
-    csv = {"scores.csv": analysis.scores}
+    csv = {"scores.csv": analysis.scores, "runs.csv": analysis.selected}
     if len(tests := listing.tests(results)):
         csv["tests.csv"] = tests
     if analysis.p is not None:
