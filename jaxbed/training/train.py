@@ -115,9 +115,7 @@ def prepare(
 
     trains: see `assemble`. program: from `assembled`, where it was made already.
     """
-    described = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
-    processes.check_same(described, "training images")
-    processes.first(lambda: same_images(described, pathlib.Path(workdir)))
+    check_images(points, workdir)
     return program or assembled(cfg, points, columns, trains)
 
 
@@ -127,6 +125,13 @@ def assembled(
     """As `prepare`, without a look at the workdir: nothing is written."""
     seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(points), cfg.batch_size)
     return assemble(cfg, points, seeds, columns, trains)
+
+
+def check_images(points: list[GridPoint], workdir: pathlib.Path) -> None:
+    """Raises ValueError where the training images are not those that were trained on, or not those of the other processes."""
+    described = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
+    processes.check_same(described, "training images")
+    processes.first(lambda: same_images(described, pathlib.Path(workdir)))
 
 
 def same_images(described: list[dict[str, int | str]], workdir: pathlib.Path) -> None:
