@@ -15,10 +15,11 @@ parallel                  seeds and devices: alone knows how many there are of e
 methods/                  one file a method; parts/: losses, relative difficulty, groups, partners to mix with
 models/                   networks, what each offers to methods (capabilities), their layers, readers and converters of published weights
 data/                     data sets, streams, augmentation
-training/                 the loop (train), compiled steps (program), devices that share a batch (sharing), checkpoints, stages that come
-                          before a run (plan, staged), pretrained weights, members of an array, signals (preemption), lock, log, random
-                          keys
-evaluation/               answers of every epoch's checkpoint (evaluate), their files, decision rules, measures, tables of scores (metrics)
+training/                 the loop (train), compiled steps (program), what a method must give (contract), devices that share a batch
+                          (sharing), checkpoints, stages that come before a run (plan, staged), pretrained weights, members of an
+                          array, signals (preemption), lock, log, random keys
+evaluation/               answers of every epoch's checkpoint (evaluate), their files, decision rules, measures, tables of scores (metrics),
+                          a network in Python (trained)
 measures/                 what a network leans on: `jaxbed measure` (main), changed images and their answers; has an index of its own
 tuning/                   grids of settings (sweep), and how separate runs are launched
 stats/                    from scores to what may be claimed; has an index of its own

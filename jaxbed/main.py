@@ -50,13 +50,14 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     for point in points:
         evaluate.chosen(last, point.source)  # a wrong name shows before the training, not after
     processes.check_same(config.to_dict(cfg), "settings")
+    ready = staged.rehearse(cfg, planned)
     with lock.held(workdir):
         lock.check_shared(workdir)
         processes.first(lambda: config.claim(cfg, workdir))  # nothing is written before all that can be refused was looked at
         log = Log(workdir)
         log.header(cfg, points)
         log.data(points)
-        signal, program = staged.run(cfg, planned, log)
+        signal, program = staged.run(cfg, planned, log, ready)
         status = signal or evaluate.evaluate(last, points, workdir, log, program=program)
     if status:
         log.say(f"stopped by signal {status}; run the same command again to resume")

@@ -120,8 +120,19 @@ def from_loss(
         numbers = scalars(hparams)
         return State(jnp.zeros((), jnp.int32), params, stats, transform(numbers).init(params), memory(), numbers)
 
+    name = f"{loss.__module__}.{loss.__qualname__}" if hasattr(loss, "__qualname__") else "the loss"
+
+    def formed(params: PyTree, state: State, batch: Batch, key: jax.Array) -> Loss:
+        given = loss(params, state, batch, key)
+        if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], tuple) and len(given[1]) == 3):
+            kind = "an array" if isinstance(given, jax.Array) else f"a {type(given).__name__}"
+            raise ValueError(f"{name} returned {kind}: return (scalar, (batch statistics, memory, metrics))")
+        if jnp.shape(given[0]):
+            raise ValueError(f"{name} gave a loss of the shape {list(jnp.shape(given[0]))}: it must be a scalar, such as a mean")
+        return given
+
     def step(state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
-        grads, (stats, new_memory, metrics) = jax.grad(loss, has_aux=True)(state.params, state, batch, key)
+        grads, (stats, new_memory, metrics) = jax.grad(formed, has_aux=True)(state.params, state, batch, key)
         updates, opt = transform(state.hparams).update(grads, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         return state.replace(step=state.step + 1, params=params, stats=stats, opt=opt, memory=new_memory), metrics

@@ -51,23 +51,23 @@ def one_compilation():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "assemble", assemble)
-        patch.setattr(staged, "assemble", assemble)
         yield
 
 
 def run(cfg, workdir):
     """All stages of a run, as `main.run` calls them."""
+    planned = plan.jobs(cfg, workdir)
+    ready = staged.rehearse(cfg, planned)
     config.claim(cfg, workdir)
-    return staged.run(cfg, plan.jobs(cfg, workdir), Log(workdir)).signal
+    return staged.run(cfg, planned, Log(workdir), ready).signal
 
 
 def first(cfg, workdir):
     """The stages before the last alone."""
-    config.claim(cfg, workdir)
     with pytest.MonkeyPatch.context() as patch:
         real = train.train
         patch.setattr(train, "train", lambda own, *rest: 0 if own == cfg else real(own, *rest))
-        return staged.run(cfg, plan.jobs(cfg, workdir), Log(workdir)).signal
+        return run(cfg, workdir)
 
 
 def trained(cfg, workdir):
@@ -229,7 +229,7 @@ class Reader:
             found = {"loss": (batch["mark"].T * batch["index"]).sum(), "differ": (batch["of"] != batch["label"]).sum()}
             return state.replace(step=state.step + 1), found
 
-        return Method(init, step, None)
+        return Method(init, step, lambda params, stats, image: jnp.zeros((len(image), info.classes)))
 
 
 @pytest.mark.parametrize("grid", [("method.weight=0.5,1.0", "data.texture_correlation=0.95,0.25"), ("optim.lr=0.01,0.003",)])

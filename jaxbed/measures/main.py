@@ -181,16 +181,13 @@ def _listed(path: pathlib.Path) -> list[str]:
 
 def _epochs(workdir: pathlib.Path, rule: str) -> list[tuple[int, int]]:
     """[(seed, epoch), ...]: which epoch of each seed counts. Raises ValueError for a rule that is none."""
-    from jaxbed.evaluation import metrics
-    from jaxbed.stats.selection import rules
+    from jaxbed.evaluation import metrics, trained
 
-    frame = metrics.scores(workdir)
     if rule.isdecimal():
-        return [(int(seed), int(rule)) for seed in frame["run"].unique()]
+        return [(int(seed), int(rule)) for seed in metrics.scores(workdir)["run"].unique()]
     if rule not in ("", "best_val", "last"):
         raise ValueError(f"--select {rule}: it is best_val, last or the number of an epoch")
-    chosen = rules.choose(frame, rule or ("best_val" if (frame["role"] == "val").any() else "last"))
-    return [(int(seed), int(epoch)) for seed, epoch in zip(chosen["run"], chosen["epoch"], strict=True)]
+    return list(trained.epoch_of_seed(workdir, rule).items())
 
 
 def _photographs(folder: pathlib.Path | None) -> tuple[np.ndarray, ...]:

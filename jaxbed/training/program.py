@@ -16,7 +16,7 @@ from jaxbed.data.source import Component, Source, Weighted, require_bias, requir
 from jaxbed.data.stream import Images
 from jaxbed.method import Info, Method, Sampling, State
 from jaxbed.models.capabilities import norm_groups
-from jaxbed.training import rng
+from jaxbed.training import contract, rng
 from jaxbed.training.members import GridPoint
 from jaxbed.training.members import hparams as hparams_of_points
 from jaxbed.training.sharing import Sharing
@@ -127,7 +127,7 @@ def make_method(cfg: Train, source: Source) -> tuple[Info, Method]:
     pixel_range = functools.partial(find_pixel_range, source)  # takes a second, and few methods ask
     require_one_class(cfg.name, cfg.method, source)
     info = Info(len(source.class_names), len(source.train.label), steps_per_epoch(cfg, source), max(cfg.epochs, 1), pixel_range)
-    method = cfg.method.make(info, cfg.net, cfg.optim)
+    method = contract.checked(cfg.name, cfg.method.make(info, cfg.net, cfg.optim), info.classes)
     if cfg.method.reads_bias and cfg.method.reads_bias != "agreement" and (reason := source.facts.get("bias_label")):
         raise ValueError(f"{cfg.name} needs the class of every image's bias, and {source.name} has {reason}. Take another method")
     require_bias(cfg.name, cfg.method, source)
@@ -275,7 +275,7 @@ def assemble(
     """Builds the method and everything that runs it; nothing is compiled yet. Raises ValueError for what cannot run.
 
     columns, {name: [S, N, ...]}, hold what each seed knows of the images of its training set and batches are to carry. trains: whether a
-    step is looked at, too.
+    step and a prediction are looked at, too.
     """
     source, columns, per_point = points[0].source, dict(columns or {}), seeds.size // len(points)
     info, method = make_method(cfg, source)
@@ -292,6 +292,9 @@ def assemble(
     metrics = functools.cache(lambda: list(seeds.over(steps.metrics, shared=(1,)).abstract(state, arrays, *given)))
     if trains:
         metrics()
+        of_seed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (state.params, state.stats))
+        image = jax.ShapeDtypeStruct((cfg.batch_size, *source.train.image.shape[1:]), np.uint8)
+        jax.eval_shape(lambda params, stats, image: method.predict(params, stats, source.scale(image)), *of_seed, image)
     seeds.check_memory(state, f"parameters and optimizer of {seeds.size} networks")
     advance = seeds.over(steps.advance, shared=(1, 3) if sets.images is not None and cfg.shared_order else (1,), donate=(0,))
     weighted = weigh(cfg, method.sampling, points, columns, per_point) if method.sampling else None

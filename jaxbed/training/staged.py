@@ -18,7 +18,7 @@ from jaxbed.training import lock, plan, train
 from jaxbed.training.log import Log
 from jaxbed.training.members import seeds_of_point
 from jaxbed.training.plan import Job
-from jaxbed.training.program import Program, assemble
+from jaxbed.training.program import Program
 from jaxbed.training.train import Given
 
 PyTree = Any
@@ -29,20 +29,32 @@ class Trained(NamedTuple):
     program: Program | None = None  # of its last stage, if that was reached
 
 
-def run(cfg: Train, planned: list[Job], log: Log) -> Trained:
-    """Trains all stages of a run, but for those that are done.
+def rehearse(cfg: Train, planned: list[Job]) -> dict[int, Program]:
+    """Assembles all stages that are not done, as if the networks of earlier ones had given 0 for everything. Nothing is written.
 
-    Raises ValueError, before any stage is trained, for a later one that cannot be.
+    Returns the programs, by the number of their stage, that do not depend on what those give. Raises ValueError for what cannot run.
     """
+    ready: dict[int, Program] = {}
+    for number, job in enumerate(planned):
+        if not processes.first(functools.partial(_is_done, job)):
+            columns, members = plan.example_columns(cfg, job.points[0].source, number), job.cfg.seeds * len(job.points)
+            of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in columns.items()}
+            program = train.assembled(job.cfg, job.points, of_members)
+            ready |= {} if columns else {number: program}
+    return ready
+
+
+def run(cfg: Train, planned: list[Job], log: Log, ready: Mapping[int, Program]) -> Trained:
+    """Trains all stages of a run, but for those that are done. ready: from `rehearse`."""
     for number, job in enumerate(planned[:-1]):
         with lock.held(job.folder):  # a run like any other, which `jaxbed eval --watch` may follow
             processes.first(functools.partial(config.claim, job.cfg, job.folder))
-            if not processes.first(functools.partial(_is_done, job)) and (signal := _train_stage(cfg, planned, number, log)):
+            if not processes.first(functools.partial(_is_done, job)) and (signal := _train_stage(cfg, planned, number, log, ready)):
                 return Trained(signal)
     last = planned[-1]
     given = _given(cfg, planned, len(planned) - 1, log)
     _count(given.columns, last, log)
-    program = train.prepare(last.cfg, last.points, last.folder, given.columns)
+    program = train.prepare(last.cfg, last.points, last.folder, given.columns, program=ready.get(len(planned) - 1))
     return Trained(train.train(last.cfg, last.points, last.folder, log, given, program), program)
 
 
@@ -50,27 +62,18 @@ def _is_done(job: Job) -> bool:
     return job.stage.outputs is not None and plan.outputs_file(job.folder).is_file()  # all else, the trainer sees from its checkpoints
 
 
-def _train_stage(cfg: Train, planned: list[Job], number: int, log: Log) -> int:
+def _train_stage(cfg: Train, planned: list[Job], number: int, log: Log, ready: Mapping[int, Program]) -> int:
     job = planned[number]
-    for later in range(number + 1, len(planned)):
-        _rehearse(cfg, planned[later], later)
     log.say(f"first {job.cfg.name}: {job.stage.networks} x {cfg.seeds} seeds, {job.cfg.epochs} epochs, in {job.folder}")
     own_log = Log(job.folder)
     own_log.header(job.cfg, job.points)
     given = _given(cfg, planned, number, log)
-    program = train.prepare(job.cfg, job.points, job.folder, given.columns)
+    program = train.prepare(job.cfg, job.points, job.folder, given.columns, program=ready.get(number))
     signal = train.train(job.cfg, job.points, job.folder, own_log, given, program)
     if not signal and job.stage.outputs:
         arrays = outputs(job, program, log)
         processes.first(lambda: files.write_arrays(plan.outputs_file(job.folder), arrays, compressed=False))
     return signal
-
-
-def _rehearse(cfg: Train, job: Job, number: int) -> None:
-    """Assembles a later stage, as if the networks of earlier ones had given 0 for everything."""
-    seeds = parallel.Seeds(job.cfg.seeds, job.cfg.first_seed, job.cfg.mesh, len(job.points), job.cfg.batch_size)
-    columns = plan.example_columns(cfg, job.points[0].source, number)
-    assemble(job.cfg, job.points, seeds, {name: np.broadcast_to(column, (seeds.size, *column.shape)) for name, column in columns.items()})
 
 
 def _given(cfg: Train, planned: list[Job], number: int, log: Log) -> Given:

@@ -109,16 +109,29 @@ def prepare(
     workdir: pathlib.Path,
     columns: Mapping[str, np.ndarray] = NOTHING.columns,
     trains: bool = True,
+    program: Program | None = None,
 ) -> Program:
     """Everything that runs all grid points, with columns [S, N, ...] for their batches. Raises ValueError for what cannot run.
 
-    trains: see `assemble`.
+    trains: see `assemble`. program: from `assembled`, where it was made already.
     """
+    check_images(points, workdir)
+    return program or assembled(cfg, points, columns, trains)
+
+
+def assembled(
+    cfg: config.Train, points: list[GridPoint], columns: Mapping[str, np.ndarray] = NOTHING.columns, trains: bool = True
+) -> Program:
+    """As `prepare`, without a look at the workdir: nothing is written."""
+    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(points), cfg.batch_size)
+    return assemble(cfg, points, seeds, columns, trains)
+
+
+def check_images(points: list[GridPoint], workdir: pathlib.Path) -> None:
+    """Raises ValueError where the training images are not those that were trained on, or not those of the other processes."""
     described = [_described(split) for split in {id(point.source): point.source.train for point in points}.values()]
     processes.check_same(described, "training images")
     processes.first(lambda: same_images(described, pathlib.Path(workdir)))
-    seeds = parallel.Seeds(cfg.seeds, cfg.first_seed, cfg.mesh, len(points), cfg.batch_size)
-    return assemble(cfg, points, seeds, columns, trains)
 
 
 def same_images(described: list[dict[str, int | str]], workdir: pathlib.Path) -> None:

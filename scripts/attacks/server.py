@@ -111,6 +111,7 @@ def _replace_training() -> None:
         print("accepted")
         sys.exit(0)
 
+    staged.rehearse = lambda *_arguments: {}
     staged.run = evaluate.evaluate = launch.one_by_one = accept
 
 
