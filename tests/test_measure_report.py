@@ -449,4 +449,4 @@ def test_accuracy_is_drawn_over_size_where_sizes_differ(summary, tmp_path):
     (one,) = drawn(1000, 10)
     assert one.name == "imagenet_c_test_size" and one.caption.endswith("_weak 10, erm 1,000.")
     panels = {axes.get_title("left"): [line.get_xdata().tolist() for line in axes.lines] for axes in one.make().axes if axes.lines}
-    assert panels == dict.fromkeys(("noise", "weather"), [[1000], [10]])
+    assert panels == {name: [[10], [1000]] for name in ("noise", "weather")}
