@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +19,7 @@ from jaxbed.measures import answering, conditions, corruption_error, critical_ba
 from jaxbed.stats import analysis
 from jaxbed.stats.options import Options
 from jaxbed.stats.reading import records
+from jaxbed.training import members, train
 
 DATA = shapes.Config(train_images=64, val_images=16, test_images=48)
 SET = "in_distribution"
@@ -278,3 +280,15 @@ def test_one_function_is_compiled_for_all_conditions_of_a_kind():
         conditions.changed(condition, image, words)
     bands = len({level.rows.coarser.shape for level in (critical_band.band(12, 12, number) for number in range(critical_band.bands(12)))})
     assert conditions._changed._cache_size() - before == 3 + bands  # unchanged, low-pass, high-pass, and bands of one size
+
+
+def test_the_size_of_a_network_is_of_what_answers():
+    """SagNet has a style head and LfF a biased network, which predictions do not read: all have the size of ERM's network."""
+    sizes, whole = {}, {}
+    for method in ("erm", "sagnet", "lff"):
+        cfg = tiny.train_config(method, epochs=1)
+        points = members.open_all(cfg)
+        made = train.assembled(cfg, points)
+        sizes[method] = answering.parameters_read(made, points[0].source)
+        whole[method] = sum(leaf.size // 2 for leaf in jax.tree.leaves(made.state.params))
+    assert whole["erm"] == sizes["erm"] == sizes["sagnet"] == sizes["lff"] < min(whole["sagnet"], whole["lff"])

@@ -84,7 +84,7 @@ def answer(
         raise ValueError(f"{epochs.folder} has no checkpoint of epoch {missing[0]}; those of {_spans(there)} are there")
     identities = {epoch: epochs.identity(epoch) for epoch in sorted(set(epoch_of.tolist()))}
     weights = functools.cache(lambda: _weights(program, epochs, epoch_of))
-    parameters = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(program.state.params))
+    parameters = parameters_read(program, points[0].source)
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads:
         for number, point in enumerate(points):
             rows = slice(number * cfg.seeds, (number + 1) * cfg.seeds)
@@ -119,6 +119,20 @@ def _passes(every: Sequence[Condition | Attacked]) -> list[Sequence[Condition | 
 
 def _repeated(chosen: Sequence[Mapping[int, int]], seeds: int) -> Iterator[Mapping[int, int]]:
     return (of_point for of_point in chosen for _ in range(seeds))
+
+
+def parameters_read(program: Program, source: Source) -> int:
+    """Number of parameters that a prediction of one network reads: without those that only training has, such as SagNet's style head."""
+    params, stats = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (program.state.params, program.state.stats))
+    image = jax.ShapeDtypeStruct((1, *source.train.image.shape[1:]), np.uint8)
+
+    def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
+        return program.method.predict(params, stats, source.scale(image))
+
+    traced = jax.make_jaxpr(predict)(params, stats, image).jaxpr
+    read = {id(variable) for equation in traced.eqns for variable in equation.invars}
+    leaves = jax.tree.leaves(params)
+    return sum(math.prod(leaf.shape) for leaf, variable in zip(leaves, traced.invars[: len(leaves)], strict=True) if id(variable) in read)
 
 
 def ask(folder: pathlib.Path, images: EvaluationSet, applied: Sequence[Condition | Attacked], parameters: int) -> Question:
