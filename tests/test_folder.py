@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from data_prep import pictures as to_records
-from jaxbed import main
+from jaxbed import cli, main
 from jaxbed.data import folder
 from jaxbed.data.source import Source, cells
 from jaxbed.data.stream import Images
@@ -134,6 +134,27 @@ def test_moved_images_and_further_sets_leave_a_run_as_it_is(home, trained, tmp_p
     assert "resuming after step" in capsys.readouterr().out
     frame = metrics.scores("run")
     assert set(frame["dataset"]) == {"val", "test", "night", "again"} and set(frame[frame["dataset"] == "again"]["epoch"]) == {1, 2}
+
+
+def test_eval_says_what_it_answers_and_why(home, trained, tmp_path, monkeypatch, capsys):
+    shutil.copytree(home, tmp_path / "home")
+    monkeypatch.chdir(tmp_path / "home")
+
+    def told() -> str:
+        assert cli.evaluate(["run"]) == 0
+        return capsys.readouterr().out
+
+    assert told() == "erm: nothing to do: val, test, night are answered: epochs 1-2\n"
+    pathlib.Path("photos/night/cow/0.png").unlink()
+    changed = "erm: night is answered again, since its images changed (2 before, 1 now): epochs 1-2, together with the other sets\n"
+    assert told() == changed
+    shutil.rmtree("run/responses/test")
+    path = pathlib.Path("run/responses/val/2.npz")
+    path.write_bytes(path.read_bytes()[:-1])
+    lines = told().splitlines()
+    assert lines[0] == "erm: test is answered: epochs 1-2, together with the other sets"
+    assert lines[1].startswith("erm: val is answered again, since run/responses/val/2.npz is damaged (")
+    assert "nothing to do" in told()
 
 
 def test_other_labels_are_another_training_set(home, trained, tmp_path, monkeypatch, capsys):

@@ -64,8 +64,12 @@ class Log:
         if processes.is_first() and not self._path.parent.is_dir():
             raise ValueError(f"{self._path.parent} was deleted while this command worked in it: give the command again to start over")
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
+        """Shows a line that need not be kept."""
         self._console.print(text)
+
+    def say(self, text: str) -> None:
+        self.show(text)
         self.write("message", text=text)
 
     def header(self, cfg: config.Train, points: list[GridPoint]) -> None:
