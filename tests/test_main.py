@@ -379,6 +379,23 @@ def test_sets_that_no_table_can_be_made_of_are_not_a_success(home, workdir):
     assert [path.name for path in (workdir / "responses").glob("*/1.npz")] == ["1.npz"]  # the set was evaluated
 
 
+def test_sets_that_eval_sets_leaves_out_later_stay_known(home, workdir):
+    """Their answers are those of the checkpoints there are, so tables and selection go on."""
+    responses = workdir / "responses"
+    words, before = ("--config=config.py", f"--workdir={workdir}"), metrics.scores(workdir)
+    done = in_process(home, main.main, *words, "--config.eval.sets=edge")
+    assert done.returncode == 0 and "best_val" in done.stdout, done.stderr
+    columns = ["dataset", "run", "epoch", "metric"]
+    pd.testing.assert_frame_equal(*(each.sort_values(columns, ignore_index=True) for each in (metrics.scores(workdir), before)))
+    (responses / "sketch" / "1.npz").write_bytes(b"damaged")
+    shutil.rmtree(responses / "stylised")
+    assert evaluated(home, workdir).returncode == 0
+    known = json.loads((responses / "sets.json").read_text())["sets"]
+    assert sorted(known) == sorted(set(SETS) - {"sketch", "stylised"})
+    assert in_process(home, main.main, *words).returncode == 0
+    assert list(json.loads((responses / "sets.json").read_text())["sets"]) == list(SETS)
+
+
 def test_another_setting_leaves_the_run_as_it_was(refusals, trained):
     assert json.loads((trained[0] / "config.json").read_text())["optim"]["lr"] == 0.01
 

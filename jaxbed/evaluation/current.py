@@ -42,6 +42,15 @@ def fault(path: pathlib.Path, images: int, checkpoint: str, asked: str, scored: 
     return "scores are to be kept, and its answers have none" if scored and answers.LOGITS not in stored else None
 
 
+def answered_before(folder: pathlib.Path, asked: EvaluationSet, trained: dict[int, str]) -> bool:
+    """Whether every checkpoint answered a set that eval.sets leaves out now."""
+    paths = {folder / f"{epoch}.npz": checkpoint for epoch, checkpoint in trained.items()}
+    if not paths or not all(path.is_file() for path in paths):
+        return False
+    what = len(asked.split.label), identity(asked)
+    return all(fault(path, what[0], checkpoint, what[1]) is None for path, checkpoint in paths.items())
+
+
 def keep(folder: pathlib.Path, sets: dict[str, EvaluationSet], asked: dict[str, str], trained: Collection[int]) -> None:
     """Raises ValueError for answers that would lose their meaning and cannot be given again, since their checkpoint is gone."""
     for name, question in asked.items():

@@ -165,7 +165,9 @@ def note(
 ) -> None:
     """Writes down what the answers of a grid point will mean."""
     current.keep(folder, sets, asked, trained)
-    describe(folder, point.source, sets, asked)
+    left_out = {name: known for name, known in point.source.sets.items() if name not in sets}
+    others = {name: known for name, known in left_out.items() if current.answered_before(folder / name, known, trained)}
+    describe(folder, point.source, {**sets, **others}, {**asked, **{name: identity(known) for name, known in others.items()}})
     if point.name:
         config.save(point.given, workdir / point.name / "config.json")
 
