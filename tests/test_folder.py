@@ -14,6 +14,7 @@ from jaxbed.data import folder
 from jaxbed.data.source import Source, cells
 from jaxbed.data.stream import Images
 from jaxbed.evaluation import metrics
+from jaxbed.stats import main as statistics
 from jaxbed.system import ending
 
 CONFIG = """
@@ -155,6 +156,20 @@ def test_eval_says_what_it_answers_and_why(home, trained, tmp_path, monkeypatch,
     assert lines[0] == "erm: test is answered: epochs 1-2, together with the other sets"
     assert lines[1].startswith("erm: val is answered again, since run/responses/val/2.npz is damaged (")
     assert "nothing to do" in told()
+
+
+def test_answers_to_a_set_that_is_named_no_more_are_kept_and_said(home, trained, tmp_path, monkeypatch, capsys):
+    shutil.copytree(home, tmp_path / "home")
+    monkeypatch.chdir(tmp_path / "home")
+    assert jaxbed(*TABLED) == 0
+    capsys.readouterr()
+    assert statistics.main(["run"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    why = "since data and eval.sets of the run's configuration name no such set any more"
+    assert f"warning NOT_READ: run: answers to night are kept, but not read, {why}. To read a set, give the training command" in shown
+    assert "EPOCH.npz" not in shown
+    assert jaxbed(*TABLED, "--config.data.ood=night=photos/night") == 0
+    assert "NOT_READ" not in capsys.readouterr().out and "night" in set(metrics.scores("run")["dataset"])
 
 
 def test_other_labels_are_another_training_set(home, trained, tmp_path, monkeypatch, capsys):
