@@ -37,12 +37,14 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     from jaxbed import config, parallel
     from jaxbed.evaluation import evaluate
     from jaxbed.system import processes
-    from jaxbed.training import curves, lock, plan, staged
+    from jaxbed.training import curves, lock, plan, pretrained, staged
     from jaxbed.training.log import Log
 
     parallel.keep_compilations()
     config.check(cfg)
     curves.check(cfg.curves)
+    if not (workdir / "checkpoints").is_dir():  # what has begun resumes
+        pretrained.check_there(cfg.init_from)
     planned = plan.jobs(cfg, workdir)
     last, points = planned[-1].cfg, planned[-1].points
     plan.check(points)
@@ -50,6 +52,7 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     for point in points:
         evaluate.chosen(last, point.source)  # a wrong name shows before the training, not after
     processes.check_same(config.to_dict(cfg), "settings")
+    staged.check_starts(cfg, planned)
     with lock.held(workdir):
         lock.check_shared(workdir)
         processes.first(lambda: config.claim(cfg, workdir))  # nothing is written before all that can be refused was looked at

@@ -14,11 +14,11 @@ from jaxbed.evaluation import pools
 from jaxbed.method import Method
 from jaxbed.stages import Outputs
 from jaxbed.system import files, processes
-from jaxbed.training import lock, plan, train
+from jaxbed.training import lock, plan, pretrained, train
 from jaxbed.training.log import Log
 from jaxbed.training.members import seeds_of_point
 from jaxbed.training.plan import Job
-from jaxbed.training.program import Program, assemble
+from jaxbed.training.program import Program, Run, assemble
 from jaxbed.training.train import Given
 
 PyTree = Any
@@ -46,6 +46,14 @@ def run(cfg: Train, planned: list[Job], log: Log) -> Trained:
     return Trained(train.train(last.cfg, last.points, last.folder, log, given, program), program)
 
 
+def check_starts(cfg: Train, planned: list[Job]) -> None:
+    """Raises ValueError or FileNotFoundError where a stage that has not begun cannot start from its init_from. Nothing is written."""
+    for number, job in enumerate(planned):
+        if (start := job.cfg.init_from) and not job.stage.start and not (job.folder / "checkpoints").is_dir():
+            program = _rehearse(cfg, job, number, trains=False)
+            pretrained.load(start, program, Run(program.state, alive=program.saved["alive"], sums={}), lambda text: None, net=job.cfg.net)
+
+
 def _is_done(job: Job) -> bool:
     return job.stage.outputs is not None and plan.outputs_file(job.folder).is_file()  # all else, the trainer sees from its checkpoints
 
@@ -66,11 +74,12 @@ def _train_stage(cfg: Train, planned: list[Job], number: int, log: Log) -> int:
     return signal
 
 
-def _rehearse(cfg: Train, job: Job, number: int) -> None:
+def _rehearse(cfg: Train, job: Job, number: int, trains: bool = True) -> Program:
     """Assembles a later stage, as if the networks of earlier ones had given 0 for everything."""
     seeds = parallel.Seeds(job.cfg.seeds, job.cfg.first_seed, job.cfg.mesh, len(job.points), job.cfg.batch_size)
     columns = plan.example_columns(cfg, job.points[0].source, number)
-    assemble(job.cfg, job.points, seeds, {name: np.broadcast_to(column, (seeds.size, *column.shape)) for name, column in columns.items()})
+    of_members = {name: np.broadcast_to(column, (seeds.size, *column.shape)) for name, column in columns.items()}
+    return assemble(job.cfg, job.points, seeds, of_members, trains)
 
 
 def _given(cfg: Train, planned: list[Job], number: int, log: Log) -> Given:
