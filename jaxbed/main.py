@@ -42,6 +42,7 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
 
     parallel.keep_compilations()
     config.check(cfg)
+    lock.check_place(workdir)
     curves.check(cfg.curves)
     if not (workdir / "checkpoints").is_dir():  # what has begun resumes
         pretrained.check_there(cfg.init_from)

@@ -263,6 +263,8 @@ REFUSED = {  # arguments after a working command -> words of the reason, exit co
     "large batch": (("--config.batch_size=128",), ("batch_size = 128", "64 images"), 2),
     "wrong type": (("--config.seeds=ten",), ("config.seeds=ten", "a whole number"), 2),
     "unknown setting": (("--config.sedds=3",), ("--config.sedds=3", "no field 'sedds' among", "seeds"), 2),
+    "workdir is a file": (("--workdir=own.py",), ("--workdir own.py: own.py is a file; name a directory",), 2),
+    "workdir in a file": (("--workdir=own.py/run",), ("--workdir own.py/run: ", "own.py is a file; name a directory"), 2),
     "stray word": (("seeds=3",), ("seeds=3 is unknown",), 2),
 }
 
