@@ -14,6 +14,7 @@ from jaxbed.data import folder
 from jaxbed.data.source import Source, cells
 from jaxbed.data.stream import Images
 from jaxbed.evaluation import metrics
+from jaxbed.measures import main as measures
 from jaxbed.stats import main as statistics
 from jaxbed.system import ending
 
@@ -170,6 +171,21 @@ def test_answers_to_a_set_that_is_named_no_more_are_kept_and_said(home, trained,
     assert "EPOCH.npz" not in shown
     assert jaxbed(*TABLED, "--config.data.ood=night=photos/night") == 0
     assert "NOT_READ" not in capsys.readouterr().out and "night" in set(metrics.scores("run")["dataset"])
+
+
+def test_a_run_whose_paths_are_relative_is_evaluated_where_it_was_started(home, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cure = "If the path is relative, run this command in the folder in which the run was started"
+    for command in (cli.evaluate, measures.main):
+        assert command([str(home / "run")]) == 2
+        said = capsys.readouterr().err
+        assert "is not a folder" in said and f"{cure} ({home})" in said
+    shutil.copytree(home / "run", "old")
+    pathlib.Path("old/log.jsonl").unlink()
+    assert cli.evaluate(["old"]) == 2
+    assert f"{cure} (its log does not name it)" in capsys.readouterr().err
+    monkeypatch.chdir(home)
+    assert cli.evaluate(["run"]) == 0
 
 
 def test_other_labels_are_another_training_set(home, trained, tmp_path, monkeypatch, capsys):

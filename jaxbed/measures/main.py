@@ -119,7 +119,7 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str])
     settings = conditions.Settings(asked.severities, _photographs(asked.frost), asked.epsilons, asked.epsilons_l2)
     parallel.keep_compilations()
     parallel.use_cores(cfg.seeds, cfg.mesh)
-    _, last, points, folder = plan.job(cfg, workdir)
+    _, last, points, folder = plan.saved_job(cfg, workdir)
     fitted = dataclasses.replace(last, mesh=parallel.fitting(last.mesh))
     epochs: list[dict[int, int]] = [
         dict(processes.first(functools.partial(_epochs, folder / point.name, asked.select))) for point in points
