@@ -99,7 +99,7 @@ def _answer(arguments: argparse.Namespace) -> int:
 
     parallel.keep_compilations()
     parallel.use_cores(cfg.seeds, cfg.mesh)
-    _, last, points, workdir = plan.job(cfg, arguments.workdir)
+    _, last, points, workdir = plan.saved_job(cfg, arguments.workdir)
     fitted, columns = dataclasses.replace(last, mesh=parallel.fitting(last.mesh)), plan.example_columns(cfg, points[0].source)
     status = evaluate.evaluate(fitted, points, workdir, Log(workdir), arguments.watch, columns)
     return 128 + status if status else 0

@@ -37,12 +37,15 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
     from jaxbed import config, parallel
     from jaxbed.evaluation import evaluate
     from jaxbed.system import processes
-    from jaxbed.training import curves, lock, plan, staged
+    from jaxbed.training import curves, lock, plan, pretrained, staged
     from jaxbed.training.log import Log
 
     parallel.keep_compilations()
     config.check(cfg)
+    lock.check_place(workdir)
     curves.check(cfg.curves)
+    if not (workdir / "checkpoints").is_dir():  # what has begun resumes
+        pretrained.check_there(cfg.init_from)
     planned = plan.jobs(cfg, workdir)
     last, points = planned[-1].cfg, planned[-1].points
     plan.check(points)
@@ -67,11 +70,12 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
 
 def report(cfg: "Train", last: "Train", points: "list[GridPoint]", workdir: "pathlib.Path", log: "Log") -> int:
     """Prints the scores of a run, `last` being what was trained of its configuration. Returns the exit code of the statistics."""
-    from jaxbed.evaluation import evaluate, metrics
+    from jaxbed.evaluation import answers, metrics
     from jaxbed.stats import main as statistics
     from jaxbed.tuning import launch
 
-    if all(split.role == "val" for split in evaluate.chosen(last, points[0].source).values()):
+    known = answers.read_sets(workdir / points[0].name / "responses" / "sets.json")["sets"]
+    if all(facts["role"] == "val" for facts in known.values()):
         for point in points:
             log.say(f"{point.name} {metrics.validation(workdir / point.name)}".strip())
         log.say("only validation images were evaluated, which also select epochs: no scores to compare. Name a test or OOD set for them")

@@ -92,5 +92,20 @@ def test_a_package_that_is_missing_is_named_before_anything_is_written(tmp_path,
     assert not (tmp_path / "run").exists()
 
 
+def test_weights_and_biases_without_a_key_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    import wandb
+
+    def login(verify):
+        raise wandb.errors.UsageError("No API key configured.")
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setattr(wandb, "login", login)
+    with pytest.raises(
+        ValueError, match=r"curves\.wandb = 'mine': No API key configured\. Or set WANDB_MODE=offline, or leave curves\.wandb out"
+    ):
+        main.run(tiny.mlp_config(curves=curves.Config(wandb="mine")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_members_that_died_are_left_out_of_the_mean():
     assert curves.mean([0.5, None, 0.25]) == 0.375 and np.isnan(curves.mean([None, None]))

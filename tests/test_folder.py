@@ -9,11 +9,13 @@ import pytest
 from PIL import Image
 
 from data_prep import pictures as to_records
-from jaxbed import main
+from jaxbed import cli, main
 from jaxbed.data import folder
 from jaxbed.data.source import Source, cells
 from jaxbed.data.stream import Images
 from jaxbed.evaluation import metrics
+from jaxbed.measures import main as measures
+from jaxbed.stats import main as statistics
 from jaxbed.system import ending
 
 CONFIG = """
@@ -134,6 +136,56 @@ def test_moved_images_and_further_sets_leave_a_run_as_it_is(home, trained, tmp_p
     assert "resuming after step" in capsys.readouterr().out
     frame = metrics.scores("run")
     assert set(frame["dataset"]) == {"val", "test", "night", "again"} and set(frame[frame["dataset"] == "again"]["epoch"]) == {1, 2}
+
+
+def test_eval_says_what_it_answers_and_why(home, trained, tmp_path, monkeypatch, capsys):
+    shutil.copytree(home, tmp_path / "home")
+    monkeypatch.chdir(tmp_path / "home")
+
+    def told() -> str:
+        assert cli.evaluate(["run"]) == 0
+        return capsys.readouterr().out
+
+    assert told() == "erm: nothing to do: val, test, night are answered: epochs 1-2\n"
+    pathlib.Path("photos/night/cow/0.png").unlink()
+    changed = "erm: night is answered again, since its images changed (2 before, 1 now): epochs 1-2, together with the other sets\n"
+    assert told() == changed
+    shutil.rmtree("run/responses/test")
+    path = pathlib.Path("run/responses/val/2.npz")
+    path.write_bytes(path.read_bytes()[:-1])
+    lines = told().splitlines()
+    assert lines[0] == "erm: test is answered: epochs 1-2, together with the other sets"
+    assert lines[1].startswith("erm: val is answered again, since run/responses/val/2.npz is damaged (")
+    assert "nothing to do" in told()
+
+
+def test_answers_to_a_set_that_is_named_no_more_are_kept_and_said(home, trained, tmp_path, monkeypatch, capsys):
+    shutil.copytree(home, tmp_path / "home")
+    monkeypatch.chdir(tmp_path / "home")
+    assert jaxbed(*TABLED) == 0
+    capsys.readouterr()
+    assert statistics.main(["run"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    why = "since data and eval.sets of the run's configuration name no such set any more"
+    assert f"warning NOT_READ: run: answers to night are kept, but not read, {why}. To read a set, give the training command" in shown
+    assert "EPOCH.npz" not in shown
+    assert jaxbed(*TABLED, "--config.data.ood=night=photos/night") == 0
+    assert "NOT_READ" not in capsys.readouterr().out and "night" in set(metrics.scores("run")["dataset"])
+
+
+def test_a_run_whose_paths_are_relative_is_evaluated_where_it_was_started(home, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cure = "If the path is relative, run this command in the folder in which the run was started"
+    for command in (cli.evaluate, measures.main):
+        assert command([str(home / "run")]) == 2
+        said = capsys.readouterr().err
+        assert "is not a folder" in said and f"{cure} ({home})" in said
+    shutil.copytree(home / "run", "old")
+    pathlib.Path("old/log.jsonl").unlink()
+    assert cli.evaluate(["old"]) == 2
+    assert f"{cure} (its log does not name it)" in capsys.readouterr().err
+    monkeypatch.chdir(home)
+    assert cli.evaluate(["run"]) == 0
 
 
 def test_other_labels_are_another_training_set(home, trained, tmp_path, monkeypatch, capsys):

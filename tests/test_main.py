@@ -263,6 +263,8 @@ REFUSED = {  # arguments after a working command -> words of the reason, exit co
     "large batch": (("--config.batch_size=128",), ("batch_size = 128", "64 images"), 2),
     "wrong type": (("--config.seeds=ten",), ("config.seeds=ten", "a whole number"), 2),
     "unknown setting": (("--config.sedds=3",), ("--config.sedds=3", "no field 'sedds' among", "seeds"), 2),
+    "workdir is a file": (("--workdir=own.py",), ("--workdir own.py: own.py is a file; name a directory",), 2),
+    "workdir in a file": (("--workdir=own.py/run",), ("--workdir own.py/run: ", "own.py is a file; name a directory"), 2),
     "stray word": (("seeds=3",), ("seeds=3 is unknown",), 2),
 }
 
@@ -377,6 +379,23 @@ def test_sets_that_no_table_can_be_made_of_are_not_a_success(home, workdir):
     done = in_process(home, main.main, "--config=config.py", "--config.eval.sets=('edge',)", f"--workdir={workdir}")
     assert_refused(done, "best_val", "validation")
     assert [path.name for path in (workdir / "responses").glob("*/1.npz")] == ["1.npz"]  # the set was evaluated
+
+
+def test_sets_that_eval_sets_leaves_out_later_stay_known(home, workdir):
+    """Their answers are those of the checkpoints there are, so tables and selection go on."""
+    responses = workdir / "responses"
+    words, before = ("--config=config.py", f"--workdir={workdir}"), metrics.scores(workdir)
+    done = in_process(home, main.main, *words, "--config.eval.sets=edge")
+    assert done.returncode == 0 and "best_val" in done.stdout, done.stderr
+    columns = ["dataset", "run", "epoch", "metric"]
+    pd.testing.assert_frame_equal(*(each.sort_values(columns, ignore_index=True) for each in (metrics.scores(workdir), before)))
+    (responses / "sketch" / "1.npz").write_bytes(b"damaged")
+    shutil.rmtree(responses / "stylised")
+    assert evaluated(home, workdir).returncode == 0
+    known = json.loads((responses / "sets.json").read_text())["sets"]
+    assert sorted(known) == sorted(set(SETS) - {"sketch", "stylised"})
+    assert in_process(home, main.main, *words).returncode == 0
+    assert list(json.loads((responses / "sets.json").read_text())["sets"]) == list(SETS)
 
 
 def test_another_setting_leaves_the_run_as_it_was(refusals, trained):

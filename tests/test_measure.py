@@ -46,6 +46,17 @@ def command(capsys, *words):
     return code, captured.out + captured.err
 
 
+def test_what_is_measured_is_said_on_stderr_and_only_then(trained, tmp_path, capsys):
+    run = shutil.copytree(trained, tmp_path / "run")
+    words, shown = (str(run), "--measures", "spectral", "--sets", f"{SET},edge"), []
+    for said in ([f"measuring erm on {name}: spectral, 23 conditions" for name in (SET, "edge")], []):
+        assert main.main(words) == 0
+        captured = capsys.readouterr()
+        assert captured.err.splitlines() == [f"jaxbed measure: {line} ..." for line in (f"reading {run}", *said)]
+        shown.append(captured.out)
+    assert shown[0] == shown[1] and " ..." not in shown[0]
+
+
 def answers(workdir, condition, epoch=2):
     return read_answers(workdir / "measures" / SET / condition / f"{epoch}.npz", DATA.test_images)
 

@@ -325,8 +325,7 @@ def test_files_of_sets_with_odd_names_do_not_collide(tmp_path, monkeypatch):
 def command(monkeypatch, capsys, measured, *words):
     monkeypatch.setattr(main, "_measure", lambda workdir, asked, notes: (0, {workdir: measured[workdir]}))
     code = main.main([*map(str, measured), *map(str, words)])
-    captured = capsys.readouterr()
-    return code, captured.out + captured.err
+    return code, capsys.readouterr().out
 
 
 def test_the_command_prints_the_same_with_a_report_and_names_it(tmp_path, monkeypatch, capsys):

@@ -90,17 +90,38 @@ def test_runs_that_do_not_fit_are_an_error(trained, tmp_path):
         ({"init_from": f"{workdir}:7"}, "has finished epochs 1 to 2; write .*:EPOCH"),
         (
             {"init_from": str(workdir), "net": mlp.Config((9,))},
-            r"members than this run: params/net/head/kernel is \[2, 8, 16\] there and \[2, 9",
+            r"networks than this run: params/net/head/kernel is \[2, 8, 16\] there and \[2, 9, 16\] here\. Give both the same net",
         ),
         (
             {"init_from": str(workdir), "seeds": 3, "mesh": parallel.Mesh(seed=1, data=1)},
-            r"members than this run: alive is \[2\] there and \[3\]",
+            r"has 2 seeds and this run 3: give --config\.seeds=2",
         ),
     ):
         with pytest.raises(ValueError, match=message):
             started(tiny.mlp_config(data=SMALL, **changes))
     with pytest.raises(FileNotFoundError, match="is not the workdir of a run"):
         started(tiny.mlp_config(data=SMALL, init_from=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"init_from": "nope.pth"}, "init_from = nope.pth: there is no such file"),
+        (
+            {"init_from": "nope"},
+            r"init_from = nope: nope is not the workdir of a run \(config.json is missing\); name WORKDIR, WORKDIR:EPOCH",
+        ),
+        ({"init_from": "RUN:7"}, "has finished epochs 1 to 2"),
+        ({"init_from": "RUN", "seeds": 3}, r"has 2 seeds and this run 3: give --config\.seeds=2"),
+        ({"init_from": "RUN", "grid": ("optim.lr=0.1,0.01",)}, r"has 2 seeds of all grid points and this run 4: give --config\.seeds=1"),
+        ({"init_from": "RUN", "net": mlp.Config((9,))}, "has other networks than this run"),
+    ],
+)
+def test_what_a_run_cannot_start_from_is_refused_before_anything_is_written(trained, tmp_path, changes, message):
+    changes["init_from"] = changes["init_from"].replace("RUN", str(trained[0]))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        main.run(tiny.mlp_config(data=SMALL, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture(scope="module")

@@ -188,7 +188,7 @@ def test_runs_of_one_name_may_differ_in_what_no_training_depends_on(tmp_path, ca
         tmp_path / "b", (2, 3, 4), old=old, data__dir="/elsewhere", eval__batch_size=7, mesh__within="map", save__resume_every_minutes=1.0
     )
     code, text = stats(capsys, first, second)
-    assert code == 0 and "warning READ_AS" not in text
+    assert code == 0 and "warning NOT_READ" not in text
     assert stats(capsys, first, saved(tmp_path / "new", (5,), data__dir="/elsewhere"))[0] == 0  # an old one and a new one
 
 
@@ -300,7 +300,7 @@ def test_other_files_among_the_answers_are_reported_and_not_read(tmp_path, capsy
     (answers.parent / "3.1234.partial").write_bytes(b"")  # an evaluation is under way
     (workdir / "responses" / "sets (1).json").write_text("{")
     code, text = stats(capsys, workdir)
-    assert code == 0 and text.count("warning READ_AS") == 1 and text.partition(" warning READ_AS")[0] in before[1]
+    assert code == 0 and text.count("warning NOT_READ") == 1 and text.partition(" warning NOT_READ")[0] in before[1]
     assert "not read, since response files are named EPOCH.npz: responses/sets (1).json" in text
     assert "partial" not in text
     assert sorted(metrics.strays(workdir)) == sorted(["sets (1).json", "test/2.npz", *(f"test/{name}" for name in names)])

@@ -365,6 +365,11 @@ def test_wrong_calls_are_refused_before_anything_runs(file, tmp_path, capsys, wo
     assert said.startswith("jaxbed: ") and message in said
 
 
+def test_a_workdir_that_is_a_file_is_refused(file, capsys):
+    code, ran = call([f"--config={file}", "--grid", "batch_size=16", "--workdir", __file__])
+    assert code == 2 and not ran and "test_sweep.py is a file; name a directory" in capsys.readouterr().err
+
+
 def test_with_a_workdir_any_number_of_fields_may_be_given(file, tmp_path, capsys):
     given = [f"--config.data.augment.{name}=0.1" for name in ("flip", "erase", "brightness", "contrast", "saturation", "hue")]
     words = [f"--config={file}", *given, "--config.optim.weight_decay=0.001", "--grid", "batch_size=16", "--trials", "0"]

@@ -16,7 +16,6 @@ Of a run with a grid, each grid point has these files in a folder of its own, an
 
 import collections
 import functools
-import hashlib
 import json
 import pathlib
 import time
@@ -28,10 +27,10 @@ import numpy as np
 import pandas as pd
 
 from jaxbed import config, parallel
-from jaxbed.data import stream
 from jaxbed.data.image_files import tell_once
 from jaxbed.data.source import EvaluationSet, Source, cells
-from jaxbed.evaluation import answers, decision_rules, label_lists, metrics, pools
+from jaxbed.evaluation import answers, current, decision_rules, label_lists, metrics, pools
+from jaxbed.evaluation.current import identity
 from jaxbed.stats import tables
 from jaxbed.system import files, processes
 from jaxbed.training import lock, train
@@ -45,7 +44,6 @@ PyTree = Any
 THREADS = 8  # that load checkpoints, and compress and write answers
 AHEAD = 3  # checkpoints in memory beyond those that answer
 EPOCHS = 4  # that answer in one pass over images which are streamed: reading takes longer than answering
-SAMPLED = 64  # images of each set, evenly spaced, whose pixels are part of its identity
 
 
 class Loaded(NamedTuple):
@@ -81,27 +79,34 @@ def evaluate(
     Returns 0, or the number of the signal that ended it early.
     Raises ValueError for a damaged checkpoint, and where no epoch has been trained or, while it watches, nobody trains the others.
     """
+    alone = program is None
     if program is None:
         members = cfg.seeds * len(points)
         of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in (columns or {}).items()}
         program = train.prepare(cfg, points, workdir, of_members, trains=False)
     done = set[tuple[int, str]]()
     _, epochs = train.stores(workdir, program.seeds.size, log)
-    evaluations = prepare(cfg, points, program, pathlib.Path(workdir), set(epochs.numbers()))
+    trained = {epoch: epochs.identity(epoch) for epoch in epochs.numbers()}
+    evaluations = prepare(cfg, points, program, pathlib.Path(workdir), trained)
     together = EPOCHS if any(one_pool.streamed for evaluation in evaluations for one_pool in evaluation.pools) else 1
-    if not epochs.numbers() and not watch:
+    if not trained and not watch:
         raise ValueError(f"{epochs.folder} holds no finished epoch: train first (python -m jaxbed.main --config=...)")
     loaders = THREADS if processes.count() == 1 else 1  # several processes load together, and so in one order
     with Interrupt() as interrupt, ThreadPoolExecutor(THREADS) as threads, ThreadPoolExecutor(loaders) as loader:
         while True:
-            trained = epochs.numbers()
-            identities = {epoch: epochs.identity(epoch) for epoch in trained}
+            trained = {epoch: epochs.identity(epoch) for epoch in epochs.numbers()}
 
-            def unanswered(identities: dict[int, str] = identities) -> list[int]:
-                done.update(pair for pair in identities.items() if pair not in done and all(answered(each, *pair) for each in evaluations))
+            def unanswered(identities: dict[int, str] = trained) -> list[int]:
+                runs = [(f"{cfg.name} {point.name}".strip(), evaluation) for point, evaluation in zip(points, evaluations, strict=True)]
+                found = {pair: [each for run in runs for each in lacking(*run, *pair)] for pair in identities.items() if pair not in done}
+                done.update(pair for pair, lacks in found.items() if not lacks)
+                for line in current.told({epoch: lacks for (epoch, _), lacks in found.items()}, len(evaluations[0].asked), alone):
+                    log.say(line)
                 return [epoch for epoch, checkpoint in identities.items() if (epoch, checkpoint) not in done]
 
             left = processes.first(unanswered)
+            if alone and not left and not watch:
+                log.show(f"{cfg.name}: nothing to do: {current.are(evaluations[0].asked)} answered: {current.spans(trained)}")
             loading: collections.deque[Future] = collections.deque()
             damaged = []
             for start in range(0, len(left), together):
@@ -121,7 +126,7 @@ def evaluate(
                 raise ValueError(f"{'; '.join(damaged)}. All other epochs are evaluated. Restore it, or train again in another workdir")
             if not watch or cfg.epochs in trained or interrupt.signal:
                 return interrupt.signal
-            if processes.first(lambda: lock.is_free(workdir)) and epochs.numbers() == trained:
+            if processes.first(lambda: lock.is_free(workdir)) and epochs.numbers() == list(trained):
                 cure = (
                     "Every seed became non-finite"
                     if launch.died(workdir)
@@ -131,8 +136,13 @@ def evaluate(
             time.sleep(1.0)
 
 
-def prepare(cfg: config.Train, points: list[GridPoint], program: Program, workdir: pathlib.Path, trained: set[int]) -> list[Evaluation]:
-    """Writes down what the answers will mean, and brings the images to the devices: once where grid points share them."""
+def prepare(
+    cfg: config.Train, points: list[GridPoint], program: Program, workdir: pathlib.Path, trained: dict[int, str]
+) -> list[Evaluation]:
+    """Writes down what the answers will mean, and brings the images to the devices: once where grid points share them.
+
+    trained: {epoch: identity of its checkpoint}.
+    """
     seeds, evaluations, ready = seeds_of_point(cfg, program.seeds), [], {}
     for point in points:
         sets, folder = chosen(cfg, point.source), workdir / point.name / "responses"
@@ -151,11 +161,13 @@ def note(
     sets: dict[str, EvaluationSet],
     folder: pathlib.Path,
     asked: dict[str, str],
-    trained: set[int],
+    trained: dict[int, str],
 ) -> None:
     """Writes down what the answers of a grid point will mean."""
-    keep(folder, sets, asked, trained)
-    describe(folder, point.source, sets, asked)
+    current.keep(folder, sets, asked, trained)
+    left_out = {name: known for name, known in point.source.sets.items() if name not in sets}
+    others = {name: known for name, known in left_out.items() if current.answered_before(folder / name, known, trained)}
+    describe(folder, point.source, {**sets, **others}, {**asked, **{name: identity(known) for name, known in others.items()}})
     if point.name:
         config.save(point.given, workdir / point.name / "config.json")
 
@@ -167,30 +179,6 @@ def chosen(cfg: config.Train, source: Source) -> dict[str, EvaluationSet]:
         example = tuple(source.sets)[:2]
         raise ValueError(f'eval.sets names {unknown}; {source.name} has {", ".join(source.sets)}. Several are written as "{example}"')
     return {name: source.sets[name] for name in cfg.eval.sets or source.sets}
-
-
-def identity(asked: EvaluationSet) -> str:
-    """What a set asks: its names, labels and decision, and the pixels of some of its images, which are read."""
-    image, label, bias, names = asked.split
-    rows = np.unique(np.linspace(0, len(names) - 1, SAMPLED).astype(int))
-    pixels = pools.strict(image).take(rows)[0] if isinstance(image, stream.Images) else image[rows]
-    hashed = hashlib.sha256(f"{asked.decision} {pixels.shape}".encode())
-    for array in (pixels, label, bias):
-        hashed.update(np.ascontiguousarray(array).tobytes())
-    hashed.update("\n".join(names).encode())
-    return hashed.hexdigest()[:16]
-
-
-def keep(folder: pathlib.Path, sets: dict[str, EvaluationSet], asked: dict[str, str], trained: set[int]) -> None:
-    """Raises ValueError for answers that would lose their meaning and cannot be given again, since their checkpoint is gone."""
-    for name, question in asked.items():
-        images = len(sets[name].split.label)
-        for path in (folder / name).glob("*.npz"):
-            if path.stem.isdecimal() and int(path.stem) not in trained and read(path, images).get("asked", question) != question:
-                raise ValueError(
-                    f"{path} answers other images, or by another decision, than {name} has now, and no checkpoint of that epoch is left: "
-                    f"bring the former {name} back, or move {path.parent} away"
-                )
 
 
 def describe(folder: pathlib.Path, source: Source, sets: dict[str, EvaluationSet], asked: dict[str, str]) -> None:
@@ -238,22 +226,15 @@ def _tell_of_other_lists(folder: pathlib.Path, sets: dict[str, dict]) -> None:
             tell_once(f"{folder / name}: the lists of correct classes {what}; the answers stay")
 
 
-def answered(evaluation: Evaluation, epoch: int, checkpoint: str) -> bool:
-    """Whether exactly this checkpoint answered exactly these sets, with scores where they are to be kept."""
+def lacking(run: str, evaluation: Evaluation, epoch: int, checkpoint: str) -> list[current.Lacking]:
+    """The sets that not exactly this checkpoint answered, or without the scores that are to be kept."""
     sizes = {name: (size, each.scored) for each in evaluation.pools for name, size in zip(each.names, each.sizes, strict=True)}
-    given = {name: read(evaluation.folder / name / f"{epoch}.npz", *sizes[name]) for name in evaluation.asked}
-    return all(given[name] == {"checkpoint": checkpoint, "asked": asked} for name, asked in evaluation.asked.items())
-
-
-def read(path: pathlib.Path, images: int, scored: bool = False) -> dict[str, str]:
-    """Which checkpoint answered what; nothing where the file is absent, damaged or was changed, or lacks the scores that it should have."""
-    try:
-        stored = answers.read_answers(path, images)
-    except (FileNotFoundError, ValueError):
-        return {}
-    if scored and answers.LOGITS not in stored:
-        return {}
-    return {name: str(stored[name]) for name in ("checkpoint", "asked") if name in stored}
+    found = []
+    for name, asked in evaluation.asked.items():
+        images, scored = sizes[name]
+        why = current.fault(evaluation.folder / name / f"{epoch}.npz", images, checkpoint, asked, scored)
+        found += [] if why is None else [(run, name, why)]
+    return found
 
 
 def answer(group: list[Loaded], evaluations: list[Evaluation], log: Log, threads: ThreadPoolExecutor, interrupt: Interrupt) -> None:

@@ -111,11 +111,23 @@ def answers(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(paths, key=lambda path: int(path.stem))
 
 
+def other_sets(workdir: pathlib.Path | str) -> list[str]:
+    """Sets that have answers in WORKDIR/responses, and that sets.json does not describe (any more)."""
+    workdir = pathlib.Path(workdir)
+    folders = {path for path in (workdir / "responses").iterdir() if path.is_dir() and answers(path)}
+    return sorted({path.name for path in folders} - set(_about(workdir)[1]["sets"]))
+
+
 def strays(workdir: pathlib.Path | str) -> list[str]:
     """What lies in WORKDIR/responses, and in the folders of its sets, and is neither answers nor what describes them."""
     responses = pathlib.Path(workdir) / "responses"
     sets = [responses / name for name in _about(pathlib.Path(workdir))[1]["sets"]]
-    known = {responses / "sets.json", *sets, *(folder / "images.csv" for folder in sets)}
+    known = {
+        responses / "sets.json",
+        *sets,
+        *(responses / name for name in other_sets(workdir)),
+        *(folder / "images.csv" for folder in sets),
+    }
     known |= {path for folder in sets for path in (*answers(folder), *folder.glob("*.partial"))}  # an evaluation may be under way
     paths = [path for folder in (responses, *sets) for path in folder.iterdir()]
     return sorted(str(path.relative_to(responses)) for path in paths if path not in known)

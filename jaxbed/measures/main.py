@@ -8,8 +8,10 @@ Stopped, the same command goes on. Exit code 0; 2 for invalid input, with the re
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
+import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from jaxbed.measures import options, report, table
-from jaxbed.stats import names
+from jaxbed.stats import names, progress
 from jaxbed.stats.output import destination
 from jaxbed.stats.reading import workdirs
 from jaxbed.system import ending, processes
@@ -41,10 +43,11 @@ def run(argv: Sequence[str]) -> int:
     asked = options.parse(processes.join(list(argv)))
     if asked.report is not None:
         report.check(asked.report, asked.workdirs)
-    with processes.together():
+    with processes.together(), progress.shown("jaxbed measure", "jaxbed.measures") if processes.is_first() else contextlib.nullcontext():
         tables: dict[pathlib.Path, pd.DataFrame] = {}
         notes: list[str] = []
         for workdir in asked.workdirs:
+            logging.getLogger(__name__).info("reading %s", workdir)
             status, of_points = _measure(workdir, asked, notes)
             if status:
                 return 128 + status
@@ -82,11 +85,13 @@ class _Asked(NamedTuple):
         def under(images: "EvaluationSet") -> list:
             return conditions.of(self.changing, images.split.image.shape[1:], self.settings)
 
-        exams = [answering.Exam(name, functools.partial(_same, images), under) for name, images in self.sets.items()]
+        exams = [
+            answering.Exam(name, functools.partial(_same, images), under, ", ".join(self.changing)) for name, images in self.sets.items()
+        ]
         for benchmark, cells in self.cells.items():
             for name, folder in cells.folders.items():
                 opened = functools.partial(published_files.open_cell, folder, source)
-                exams.append(answering.Exam(benchmark, opened, functools.partial(_as_published, name)))
+                exams.append(answering.Exam(benchmark, opened, functools.partial(_as_published, name), "published files"))
         return exams
 
 
@@ -114,7 +119,7 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str])
     settings = conditions.Settings(asked.severities, _photographs(asked.frost), asked.epsilons, asked.epsilons_l2)
     parallel.keep_compilations()
     parallel.use_cores(cfg.seeds, cfg.mesh)
-    _, last, points, folder = plan.job(cfg, workdir)
+    _, last, points, folder = plan.saved_job(cfg, workdir)
     fitted = dataclasses.replace(last, mesh=parallel.fitting(last.mesh))
     epochs: list[dict[int, int]] = [
         dict(processes.first(functools.partial(_epochs, folder / point.name, asked.select))) for point in points

@@ -57,14 +57,13 @@ def analyse(
     warnings = [_warning("UNUSED_COLUMNS", f"columns that are not used: {names.listed(unused, most=400)}")] if unused else []
     warnings += [_warning("READ_AS", note) for note in frame.attrs.get("notes", [])]
     sources = frame.attrs.get("sources", [])
+    warnings += [_warning("NOT_READ", note) for source in sources for note in source["notes"]]
     frame, excluded = records.exclude(frame.copy(deep=False), options.exclude)
     frame.attrs = {}  # pandas would deep-copy them into every frame derived from this one
     trained = {}
     if roles is not None:
-        strange = role_file.unknown(roles, frame)
-        warnings += (
-            [_warning("UNKNOWN_ROLES", f"names in the roles that do not occur in the scores: {names.listed(strange)}")] if strange else []
-        )
+        if strange := role_file.unknown(roles, frame):
+            warnings.append(_warning("UNKNOWN_ROLES", f"names in the roles that do not occur in the scores: {names.listed(strange)}"))
         frame, trained = role_file.apply(frame, roles), role_file.training_data(roles, frame["algorithm"].unique())
     chance = {} if roles is None else roles.set_index("dataset")["chance"].dropna().to_dict()
     frame, failed = failures.apply(frame, options.missing, chance)

@@ -1,6 +1,6 @@
-"""Shows on stderr what `jaxbed stats`, `correlate` or `consistency` is doing: a status line on a terminal, elsewhere one line per stage.
+"""Shows on stderr what `jaxbed stats` and others are doing: a status line on a terminal, elsewhere one line per stage.
 
-Stages are log records of `jaxbed.stats` (info: a stage; debug: a step of one): the functions that compute only log.
+Stages are log records of a package, as `jaxbed.stats` (info: a stage; debug: a step of one): the functions that compute only log.
 """
 
 import contextlib
@@ -11,22 +11,24 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def shown(command: str = "jaxbed stats") -> Iterator[None]:
-    """Shows the log records of `jaxbed.stats` while the context is active, as what `command` does."""
+def shown(command: str = "jaxbed stats", package: str = "jaxbed.stats") -> Iterator[None]:
+    """Shows the log records of a package while the context is active, as what `command` does."""
     if sys.stderr is None:  # closed
         yield
         return
-    log = logging.getLogger("jaxbed.stats")
-    before, on_terminal = log.level, sys.stderr.isatty()
+    log = logging.getLogger(package)
+    level, propagate, on_terminal = log.level, log.propagate, sys.stderr.isatty()
     with _status() if on_terminal else contextlib.nullcontext(functools.partial(_line, command)) as show:
         handler = _Handler(show)
         log.addHandler(handler)
         log.setLevel(logging.DEBUG if on_terminal else logging.INFO)
+        log.propagate = False  # packages that measuring imports show records too
         try:
             yield
         finally:
             log.removeHandler(handler)
-            log.setLevel(before)
+            log.propagate = propagate
+            log.setLevel(level)
 
 
 class _Handler(logging.Handler):

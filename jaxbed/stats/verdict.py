@@ -33,6 +33,7 @@ CURES = {
     "MIXED_TEST_IMAGES": "Evaluate all runs on the same images: jaxbed eval on each workdir with the same data folder.",
     "MIXED_TRAINING_DATA": "Compare runs with the same training data: leave the others out, or train them again.",
     "NOT_CONVERGED": "Try another --seed; do not use these results if the warning persists.",
+    "NOT_READ": "To read a set, give the training command again with its name; to read a file, give it its name; else move them away.",
     "ONE_BLOCK": "Add data sets, or use --question these-datasets.",
     "ONE_RUN": "Train at least 3 runs, better 5.",
     "OUTLIER_RUN": "Check its configuration; if it is mislabelled, leave it out with --exclude.",

@@ -157,6 +157,10 @@ class Store:
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), self._metadata(number))
 
+    def members(self, number: int) -> int:
+        """How many members are saved under `number`."""
+        return self._metadata(number)["alive"].shape[0]
+
     def networks(self, number: int) -> set[str]:
         """Names of the networks whose parameters are saved under `number`."""
         return set(self._metadata(number)["params"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import os
 import pathlib
 import secrets
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jaxbed.system import files
+from jaxbed.system import files, processes
 
 Metrics = Mapping[str, Sequence[float | None]]  # {name: value of each member [S], None where it became non-finite}
 
@@ -29,11 +30,23 @@ class Sink(Protocol):
 
 
 def check(config: Config) -> None:
-    """Raises ValueError where a package that is asked for is not installed."""
+    """Raises ValueError where a package that is asked for is not installed, or Weights & Biases has no key."""
     wanted = {"tensorboardX": ("tensorboard", config.tensorboard), "wandb": ("wandb", bool(config.wandb))}
     for package, (field, asked) in wanted.items():
         if asked and importlib.util.find_spec(package) is None:
             raise ValueError(f"curves.{field} needs the package {package}: pip install 'jaxbed[{field}]', or leave curves.{field} out")
+    if config.wandb and os.environ.get("WANDB_MODE") not in ("offline", "disabled"):
+        processes.first(lambda: _log_in(config.wandb))
+
+
+def _log_in(project: str) -> None:
+    """Looks for a key, and asks a person at a terminal for one; whether it is right is not asked here."""
+    import wandb
+
+    try:
+        wandb.login(verify=False)
+    except wandb.errors.Error as error:
+        raise ValueError(f"curves.wandb = {project!r}: {error} Or set WANDB_MODE=offline, or leave curves.wandb out") from error
 
 
 def open_all(config: Config, workdir: pathlib.Path, run: Mapping[str, Any], members: Sequence[str]) -> list[Sink]:

@@ -8,9 +8,15 @@ import time
 import uuid
 from collections.abc import Iterator
 
+from jaxbed.stats.output import destination
 from jaxbed.system import processes
 
 PAUSE_SECONDS = 0.2
+
+
+def check_place(workdir: pathlib.Path) -> None:
+    """Raises ValueError, before anything is read, where no workdir can be made or written."""
+    processes.first(lambda: destination.check(str(workdir), (), (), "--workdir"))
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ FEW = 30  # conflicting validation images
 
 
 class Log:
-    """Appends to WORKDIR/log.jsonl, one object a line with its `kind` and time; `say` shows a line and keeps it too.
+    """Appends to WORKDIR/log.jsonl, one object a line with its `kind` and time; `say` shows a line and keeps it too, `show` shows it.
 
     Of several processes the first alone does so.
     """
@@ -64,16 +64,20 @@ class Log:
         if processes.is_first() and not self._path.parent.is_dir():
             raise ValueError(f"{self._path.parent} was deleted while this command worked in it: give the command again to start over")
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         self._console.print(text)
+
+    def say(self, text: str) -> None:
+        self.show(text)
         self.write("message", text=text)
 
     def header(self, cfg: config.Train, points: list[GridPoint]) -> None:
-        """What one must know to repeat the run: command, versions, devices, source, commit, configuration, facts of the data."""
+        """What one must know to repeat the run: command, folder, versions, devices, source, commit, configuration, facts of the data."""
         devices = [f"{d.platform} {d.device_kind}" for d in jax.devices()]
         self.write(
             "header",
             command=sys.argv,
+            folder=str(pathlib.Path.cwd()),
             python=platform.python_version(),
             versions={name: version(name) for name in PACKAGES},
             devices=devices,
@@ -82,8 +86,7 @@ class Log:
             config=config.to_dict(cfg),
             data=[{"name": v.source.name, **v.source.facts} for v in points],
         )
-        several = f" of {len(points)} grid points" if len(points) > 1 else ""
-        runs = f"seeds {cfg.first_seed}-{cfg.first_seed + cfg.seeds - 1}{several}"
+        runs = f"seeds {cfg.first_seed}-{cfg.first_seed + cfg.seeds - 1}" + (f" of {len(points)} grid points" if len(points) > 1 else "")
         several_processes = f" of {processes.count()} processes" if processes.count() > 1 else ""
         self.say(f"{cfg.name} on {points[0].source.name}, {runs}, {len(devices)} x {devices[0]}{several_processes}")
         if cfg.published:

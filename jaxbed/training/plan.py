@@ -21,6 +21,7 @@ from jaxbed.system import files
 from jaxbed.training.members import GridPoint, combine, hparams, open_all
 from jaxbed.training.program import hparams_of, make_method
 from jaxbed.training.rng import FIRST_OF_STAGES
+from jaxbed.tuning import launch
 
 PyTree = Any
 FOLDER, FILE = "stages", "outputs.npz"
@@ -49,6 +50,19 @@ def job(cfg: Train, workdir: pathlib.Path, number: int = -1, opened: Sequence[Gr
     former = workdir / FORMER_FOLDER
     folder = former if not number and former.is_dir() else workdir / FOLDER / stage.name.replace(" ", "_")
     return Job(stage, _earlier(shared, number), points, folder)
+
+
+def saved_job(cfg: Train, workdir: pathlib.Path) -> Job:
+    """The run itself of a workdir that was trained before. FileNotFoundError says where its relative paths are to be found."""
+    try:
+        return job(cfg, workdir)
+    except FileNotFoundError as error:
+        folder = (launch.logged(pathlib.Path(workdir), "header", "folder") or [""])[-1]
+        if error.errno is not None or folder == str(pathlib.Path.cwd()):
+            raise
+        where = folder or "its log does not name it"
+        cure = f"If the path is relative, run this command in the folder in which the run was started ({where})"
+        raise FileNotFoundError(f"{error}. {cure}") from error
 
 
 def jobs(cfg: Train, workdir: pathlib.Path, opened: Sequence[GridPoint] = ()) -> list[Job]:

@@ -61,15 +61,13 @@ def load(
     """
     if config.is_weights(source):
         return _from_file(source, program, run, say, net)
-    folder, colon, number = source.rpartition(":")
-    workdir = pathlib.Path(folder if colon and number.isdigit() else source)
-    origin = config.read(workdir / "config.json")  # of classes that need not be imported
-    epochs = Store(workdir / "checkpoints" / "epochs", program.seeds.size, say)
-    finished = epochs.numbers()
-    epoch = int(number) if workdir == pathlib.Path(folder) and number.isdigit() else max(finished, default=0)
-    if epoch not in finished:
-        raise ValueError(f"init_from = {source}: {workdir} has finished epochs {_range(finished)}; write {workdir}:EPOCH")
+    workdir, origin, epochs, epoch = _epoch_of(source, program.seeds.size, say)
     abstract = program.saved
+    if members is None and (there := epochs.members(epoch)) != program.seeds.size:
+        points = program.seeds.size // len(np.unique(program.seeds.numbers))
+        of_points = " of all grid points" if points > 1 or origin.get("grid") else ""
+        cure = f"give --config.seeds={there // points}" if there % points == 0 else "take a run with as many"
+        raise ValueError(f"init_from = {source} has {there} seeds{of_points} and this run {program.seeds.size}: {cure}")
     if members is not None:
         count, copied = max(members) + 1, program.seeds.sharding()
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape[1:]), x.dtype, sharding=copied), abstract)
@@ -79,7 +77,7 @@ def load(
         abstract[kind] = {name: tree for name, tree in abstract[kind].items() if name not in fresh}
     if difference := epochs.difference(epoch, abstract):
         run_there = f"{origin.get('name')}, {origin.get('seeds')} seeds"
-        raise ValueError(f"init_from = {source} ({run_there}) has other networks or members than this run: {difference}")
+        raise ValueError(f"init_from = {source} ({run_there}) has other networks than this run: {difference}. Give both the same net")
     saved = epochs.load(epoch, abstract)
     if not parallel.gather(saved["alive"]).all():
         raise ValueError(f"init_from = {source}: a seed had become non-finite there; take an earlier epoch")
@@ -88,6 +86,30 @@ def load(
     say(f"starting from epoch {epoch} of {workdir}" + (f"; newly initialised: {', '.join(fresh)}" if fresh else ""))
     params, stats = ({**getattr(run.state, kind), **saved[kind]} for kind in ("params", "stats"))
     return run.replace(state=run.state.replace(params=params, stats=stats))
+
+
+def check_there(source: str) -> None:
+    """Raises ValueError or FileNotFoundError, with the cure, where `load` would find no such file, workdir or epoch."""
+    if config.is_weights(source):
+        _files(source)
+    elif source:
+        _epoch_of(source, 1, print)
+
+
+def _epoch_of(source: str, seeds: int, say: Callable[[str], None]) -> tuple[pathlib.Path, dict, Store, int]:
+    """The workdir of WORKDIR or WORKDIR:EPOCH, its configuration, its checkpoints and which of them is meant."""
+    folder, colon, number = source.rpartition(":")
+    workdir = pathlib.Path(folder if colon and number.isdigit() else source)
+    if not (workdir / "config.json").is_file():
+        known = f"WORKDIR, WORKDIR:EPOCH or a file of weights ({', '.join(config.WEIGHTS)})"
+        raise FileNotFoundError(f"init_from = {source}: {workdir} is not the workdir of a run (config.json is missing); name {known}")
+    origin = config.read(workdir / "config.json")  # of classes that need not be imported
+    epochs = Store(workdir / "checkpoints" / "epochs", seeds, say)
+    finished = epochs.numbers()
+    epoch = int(number) if workdir == pathlib.Path(folder) and number.isdigit() else max(finished, default=0)
+    if epoch not in finished:
+        raise ValueError(f"init_from = {source}: {workdir} has finished epochs {_range(finished)}; write {workdir}:EPOCH")
+    return workdir, origin, epochs, epoch
 
 
 def _range(numbers: list[int]) -> str:

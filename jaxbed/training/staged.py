@@ -14,11 +14,11 @@ from jaxbed.evaluation import pools
 from jaxbed.method import Method
 from jaxbed.stages import Outputs
 from jaxbed.system import files, processes
-from jaxbed.training import lock, plan, train
+from jaxbed.training import lock, plan, pretrained, train
 from jaxbed.training.log import Log
 from jaxbed.training.members import seeds_of_point
 from jaxbed.training.plan import Job
-from jaxbed.training.program import Program
+from jaxbed.training.program import Program, Run
 from jaxbed.training.train import Given
 
 PyTree = Any
@@ -32,7 +32,8 @@ class Trained(NamedTuple):
 def rehearse(cfg: Train, planned: list[Job]) -> dict[int, Program]:
     """Assembles all stages that are not done, as if the networks of earlier ones had given 0 for everything. Nothing is written.
 
-    Returns the programs, by the number of their stage, that do not depend on what those give. Raises ValueError for what cannot run.
+    Returns the programs, by the number of their stage, that do not depend on what those give. Raises ValueError for what cannot run, and
+    for weights that a stage which has not begun cannot start from.
     """
     ready: dict[int, Program] = {}
     for number, job in enumerate(planned):
@@ -40,6 +41,9 @@ def rehearse(cfg: Train, planned: list[Job]) -> dict[int, Program]:
             columns, members = plan.example_columns(cfg, job.points[0].source, number), job.cfg.seeds * len(job.points)
             of_members = {name: np.broadcast_to(column, (members, *column.shape)) for name, column in columns.items()}
             program = train.assembled(job.cfg, job.points, of_members)
+            if (start := job.cfg.init_from) and not job.stage.start and not (job.folder / "checkpoints").is_dir():
+                run = Run(program.state, alive=program.saved["alive"], sums={})
+                pretrained.load(start, program, run, lambda text: None, net=job.cfg.net)  # into shapes: is it of this network?
             ready |= {} if columns else {number: program}
     return ready
 

@@ -141,12 +141,17 @@ def died(folder: pathlib.Path) -> bool:
 
 def alive(folder: pathlib.Path) -> list[bool]:
     """Of each member of a run, whether it was finite at the end of the last epoch, by its log; [] where that tells of none."""
-    path, epochs = folder / "log.jsonl", []
+    return (logged(folder, "epoch", "alive") or [[]])[-1]
+
+
+def logged(folder: pathlib.Path, kind: str, field: str) -> list[Any]:
+    """What a field holds in each line of a kind of a run's log, in their order; [] without a log."""
+    path, found = folder / "log.jsonl", []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # a process was killed while it wrote
-            if (record := json.loads(line))["kind"] == "epoch":
-                epochs.append(record["alive"])
-    return epochs[-1] if epochs else []
+            if (record := json.loads(line))["kind"] == kind:
+                found.append(record[field])
+    return found
 
 
 def _executor(parameters: dict[str, Any], folder: pathlib.Path) -> Any:

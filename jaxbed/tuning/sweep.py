@@ -112,6 +112,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def sweep(asked: Sweep, cfg: "Train", words: list[str]) -> int:
     """All stages, then the trials. Returns the exit code."""
+    lock.check_place(asked.workdir)
     tunings, riding = prepare(asked, cfg, words)
     with lock.held(asked.workdir):
         tune(asked, cfg, tunings, riding)

@@ -62,7 +62,6 @@ def read(path: str | Path, asked: Mapping[str, str] | None = None) -> Scores:
         except FileNotFoundError:
             _refuse_no_workdir(path)
             raise
-        frame.attrs["notes"] = source["notes"]
         return Scores(path, check(frame, str(path)), source)
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: a pipe or device can be read only once; save its content to a file and pass that file")
@@ -85,7 +84,7 @@ def _refuse_no_workdir(path: Path) -> None:
 
 
 def join(parts: Sequence[Scores]) -> pd.DataFrame:
-    """All scores in one frame. `attrs`: `unused_columns` and `notes` to report, `sources` of the workdirs.
+    """All scores in one frame. `attrs`: `unused_columns` and `notes` to report, `sources` of the workdirs, with their own.
 
     Raises ValueError, with the cure, for a row that occurs twice, two workdirs with the same run of an algorithm or with different
     settings of an algorithm, and names that differ only in case, spaces or the like.

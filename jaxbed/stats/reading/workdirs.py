@@ -39,10 +39,13 @@ def read(path: Path) -> tuple[pd.DataFrame, dict]:
     evaluated = metrics.scores(path)
     frame = _with_measures(path, evaluated)
     config, about = config or {}, about or {}
-    strays = metrics.strays(path) if about else []
-    notes = (
-        [f"not read, since response files are named EPOCH.npz: {names.listed(f'responses/{name}' for name in strays)}"] if strays else []
-    )
+    notes = []
+    if about and (others := metrics.other_sets(path)):
+        why = "since data and eval.sets of the run's configuration name no such set any more"
+        notes.append(f"{path}: answers to {names.listed(others)} are kept, but not read, {why}")
+    if about and (strays := metrics.strays(path)):
+        files_there = names.listed(f"responses/{name}" for name in strays)
+        notes.append(f"{path}: not read, since response files are named EPOCH.npz: {files_there}")
     runs = sorted(set(zip(frame["algorithm"], frame["run"].tolist(), strict=True)))
     return frame, {
         "path": str(path),

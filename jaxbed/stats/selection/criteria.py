@@ -139,7 +139,8 @@ def validation(frame: pd.DataFrame, metric: str, rule: str) -> pd.DataFrame:
         row = lacking.iloc[0]
         raise ValueError(
             f"{rule} needs {metric!r} on a validation split (role 'val'), but {row['algorithm']!r} run {row['run']} has none "
-            f"({len(lacking)} of {len(runs)} runs lack it). Evaluate one with `jaxbed eval`, or use --select last, which needs none"
+            f"({len(lacking)} of {len(runs)} runs lack it). Where eval.sets leaves out that of a workdir, give its training command again "
+            "with it among --config.eval.sets, which answers it; or use --select last, which needs none"
         )
     several = val.groupby(RUN)["dataset"].nunique()
     if (several > 1).any():
