@@ -22,7 +22,7 @@ Trains all seeds, evaluates every epoch on every set, prints the scores. If inte
   --config.NAME=VALUE      another value of a field, as --config.optim.lr=0.05; add --config=METHOD --help for a list of all
   --workdir=DIR            where the run is kept (default: runs/METHOD-DATA, and the fields that were given)
 """
-EXAMPLE = "for example --config=erm or --config=erm"
+EXAMPLE = "for example --config=erm or --config=sagnet:colored_mnist"
 SHIPPED = pathlib.Path(__file__).parent / "configs"
 HELP = ("--help", "-h")
 LONGEST = 150  # characters of a default workdir's name

@@ -103,7 +103,8 @@ def look_up(cfg: Any, field: str, asked: str) -> Any:
         if not dataclasses.is_dataclass(holder):
             raise ValueError(f"{asked}: {path} is a single value, {holder!r}, and has no field {name!r}")
         if name not in (known := [each.name for each in dataclasses.fields(holder)]):
-            raise ValueError(f"{asked}: no field {name!r} among {', '.join(known) or 'none'}")
+            among = f" among {', '.join(known)}" if known else f": {path or 'it'} has no fields"
+            raise ValueError(f"{asked}: no field {name!r}{among}")
         holder, path = getattr(holder, name), f"{path}.{name}".lstrip(".")
     return holder
 

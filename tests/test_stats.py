@@ -537,6 +537,13 @@ def test_missing_cells_and_overwriting_are_refused(tmp_path, capsys):
     path = write_csv(tmp_path / "scores.csv", {"a": [[1, 2, 3]], "b": [[1, 2]]})
     assert main.main([path]) == 2
     assert "no run has accuracy for b on C. Evaluate it; or --datasets A,B keeps those that all algorithms have" in capsys.readouterr().err
+    apart = pd.read_csv(path).assign(dataset=lambda table: table["algorithm"] + table["dataset"])
+    apart.to_csv(tmp_path / "apart.csv", index=False)
+    assert main.main([str(tmp_path / "apart.csv")]) == 2
+    assert (
+        "no data set has accuracy of all algorithms: a on aA, aB, aC; b on bA, bB. Evaluate them on the same sets"
+        in capsys.readouterr().err
+    )
     assert main.main([path, "--datasets", "A,B"]) == 0
     assert main.main([path, "--datasets", "A,B", "--out", str(tmp_path)]) == 2
     assert "would overwrite the input" in capsys.readouterr().err and "algorithm,run" in Path(path).read_text()

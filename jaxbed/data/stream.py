@@ -86,7 +86,7 @@ class Images:
             except (OSError, ValueError) as error:
                 name = str(self.names[candidate])
                 if self.corrupt == "fail":
-                    cure = "restore or remove it, or set data.corrupt=skip to leave out such training images"
+                    cure = "restore or remove it, or set data.corrupt=skip to leave out such images"
                     raise Unreadable(f"image {name} cannot be read ({error}): {cure}") from error
                 self.skipped[name] = str(error)
         raise Unreadable(f"none of {len(self)} images can be read, the last one was {name} ({self.skipped[name]}): restore them")

@@ -241,10 +241,14 @@ def _complete(full: pd.DataFrame, wanted: list[str], options: Options) -> tuple[
         left_out = "1 data set is" if count == 1 else f"{count} data sets are"
         text = f"no run of {listed}: {left_out} left out of the tests, except Skillings-Mack, which uses all cells"
         return complete, [_warning("MISSING", text)]
-    cure = f"--datasets {','.join(complete)} keeps those that all algorithms have" if complete else "no data set is common to all"
+    if not complete:
+        of = {name: names.listed(dataset for dataset in wanted if (name, dataset) not in lost) for name in full.index}
+        apart = "; ".join(f"{name} on {datasets}" for name, datasets in of.items())
+        cure = "Evaluate them on the same sets, or leave algorithms out with --exclude"
+        raise ValueError(f"no data set has {options.metric} of all algorithms: {apart}. {cure}")
     raise ValueError(
-        f"no run has {options.metric} for {listed}. Evaluate it; or {cure}; or leave such data sets out with --missing drop; "
-        f"or leave the algorithm out with --exclude {lost[0][0]}"
+        f"no run has {options.metric} for {listed}. Evaluate it; or --datasets {','.join(complete)} keeps those that all algorithms have; "
+        f"or leave such data sets out with --missing drop; or leave the algorithm out with --exclude {lost[0][0]}"
     )
 
 
