@@ -349,7 +349,7 @@ def test_the_command_prints_the_same_with_a_report_and_names_it(tmp_path, monkey
     ("out", "reason"),
     [
         ("run", "would overwrite the input"),
-        ("other", "has a report.html that is not of a report of jaxbed measure; name another directory"),
+        ("other", "has a report.html that is not of `jaxbed measure`; name another directory"),
         ("file", "is a file; name a directory"),
         ("", "--report is empty; name a directory"),
     ],

@@ -153,9 +153,29 @@ def test_no_input_is_overwritten(tmp_path, capsys, monkeypatch):
     assert f"{good} is a file; name a directory" in capsys.readouterr().err
     assert main.main([str(good), "--out", ""]) == 2
     assert "--out is empty; name a directory" in capsys.readouterr().err
-    (tmp_path / "out" / "report.html").mkdir(parents=True)
+    (tmp_path / "out" / "tables" / "scores.tex").mkdir(parents=True)
     assert main.main([str(good), "--out", str(tmp_path / "out"), "--permutations", "100"]) == 2
     assert "out cannot be written ([Errno 21] Is a directory: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"pairs.csv": "mine"}, "out has a pairs.csv that is not of `jaxbed stats`; name another directory"),
+        ({"report.html": "<dd>jaxbed evidence a b</dd>", "evidence.csv": ""}, "out has a report.html that is not of `jaxbed stats`"),
+        ({"config.json": "{}"}, "out is the workdir of a run; name another directory"),
+    ],
+)
+def test_files_of_something_else_are_not_overwritten(tmp_path, capsys, monkeypatch, files, message):
+    monkeypatch.setattr(drawing, "draw", lambda folder, analysis: [])
+    (tmp_path / "good.csv").write_text(GOOD)
+    (tmp_path / "out").mkdir()
+    for name, content in files.items():
+        (tmp_path / "out" / name).write_text(content)
+    words = [str(tmp_path / "good.csv"), "--permutations", "100", "--out"]
+    assert main.main([*words, str(tmp_path / "out")]) == 2 and message in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == files
+    assert main.main([*words, str(tmp_path / "new")]) == main.main([*words, str(tmp_path / "new")]) == 0
 
 
 def test_a_pipe_is_refused_since_it_can_be_read_only_once(tmp_path, capsys):

@@ -43,12 +43,9 @@ Votes = dict[str, dict[str, figures.Votes]]  # of each set and model
 
 
 def check(out: str, runs: Sequence[pathlib.Path]) -> None:
-    """Checks before anything is measured that the folder can take a report. Raises ValueError, also for one of something else."""
+    """Checks before anything is measured that the folder can take a report. Raises ValueError, also for files of something else."""
     points = [responses.parent for run in runs for responses in (run / "responses", *run.glob("*/responses"))]
-    destination.check(out, [str(point / workdirs.MEASURES) for point in points], NAMES, OPTION)
-    there = [name for name in NAMES if (pathlib.Path(out) / name).exists()]
-    if there and len(there) < len(NAMES):
-        raise ValueError(f"{OPTION} {out} has a {there[0]} that is not of a report of jaxbed measure; name another directory")
+    destination.check(out, [str(point / workdirs.MEASURES) for point in points], NAMES, OPTION, "jaxbed measure")
 
 
 def write(out: str, summary: table.Summary, argv: Sequence[str]) -> list[pathlib.Path]:

@@ -29,7 +29,9 @@ def run(argv: Sequence[str]) -> int:
     asked, paths = options.parse(argv)
     options.check(asked)
     if paths.out is not None:
-        destination.check(paths.out, [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))], files.NAMES)
+        destination.check(
+            paths.out, [*paths.paths, *filter(None, (paths.roles, paths.table, paths.last_scores))], files.NAMES, command="jaxbed stats"
+        )
     from jaxbed.evaluation import measures  # NumPy alone
 
     if measures.is_extra(asked.metric):

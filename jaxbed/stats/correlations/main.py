@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command. Raises ValueError or OSError for input that cannot be used."""
     asked = parse(argv)
     if asked.out is not None:
-        destination.check(asked.out, asked.tables, NAMES)
+        destination.check(asked.out, asked.tables, NAMES, command="jaxbed correlate")
     with progress.shown("jaxbed correlate"):
         given = models.read([Path(name) for name in asked.tables], asked.biases, asked.benchmarks, asked.groups)
         if unknown := sorted(set(asked.overlay) - set(given.category)):

@@ -32,7 +32,8 @@ def run(argv: Sequence[str]) -> int:
     """Runs the command. Raises ValueError or OSError for input that cannot be used."""
     asked = parse(argv)
     if asked.out is not None:
-        destination.check(asked.out, [str(path) for path in (asked.pairs, asked.margins) if path], report.NAMES)
+        inputs = [str(path) for path in (asked.pairs, asked.margins) if path]
+        destination.check(asked.out, inputs, report.NAMES, command="jaxbed evidence")
     with progress.shown("jaxbed evidence"):
         result = _published(asked) if asked.paper else _of_runs(asked)
         written = destination.fill(asked.out, lambda folder: report.write(folder, result, argv)) if asked.out else []

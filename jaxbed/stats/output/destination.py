@@ -4,13 +4,17 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+PAGE = "report.html"
+OF_RUNS = "config.json"  # of a workdir
 
-def check(name: str, inputs: Iterable[str], outputs: Iterable[str], option: str = "--out") -> None:
+
+def check(name: str, inputs: Iterable[str], outputs: Sequence[str], option: str = "--out", command: str = "") -> None:
     """Checks before anything is read that the folder can be written and that no input file would be overwritten.
 
+    command: what writes the outputs, with a page that tells so; then files of these names that it did not write are not overwritten either.
     Raises ValueError, which names the option that the folder is from.
     """
     if not name.strip():
@@ -25,6 +29,12 @@ def check(name: str, inputs: Iterable[str], outputs: Iterable[str], option: str 
     for path in map(Path, inputs):
         if path.resolve() in written:
             raise ValueError(f"{option} {out} would overwrite the input {path}; name another directory")
+    if command and (out / OF_RUNS).is_file():
+        raise ValueError(f"{option} {out} is the workdir of a run; name another directory")
+    there = [output for output in outputs if (out / output).exists()] if command else []
+    page = out / PAGE
+    if there and not (page.is_file() and f"<dd>{command} " in page.read_text(encoding="utf-8", errors="replace")):
+        raise ValueError(f"{option} {out} has a {there[0]} that is not of `{command}`; name another directory")
 
 
 def fill(out: str | Path, make: Callable[[Path], list[Path]], option: str = "--out") -> list[Path]:
