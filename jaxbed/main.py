@@ -78,7 +78,8 @@ def report(cfg: "Train", last: "Train", points: "list[GridPoint]", workdir: "pat
     if all(facts["role"] == "val" for facts in known.values()):
         for point in points:
             log.say(f"{point.name} {metrics.validation(workdir / point.name)}".strip())
-        log.say("only validation images were evaluated, which also select epochs: no scores to compare. Name a test or OOD set for them")
+        cure = "" if last.eval.sets else ". Name a test or OOD set for them"
+        log.say(f"only validation images were evaluated, which also select epochs: no scores to compare{cure}")
         return 0
     status, alive = 0, launch.alive(workdir)
     for i, point in enumerate(points):

@@ -100,6 +100,16 @@ def test_every_parameter_moves(method):
         assert ((before != after).any(axis=tuple(range(1, before.ndim))) == moves).all(), name
 
 
+def test_every_batch_statistic_moves(method):
+    _, runs = trained(method)
+    for (path, before), after in zip(
+        jax.tree_util.tree_leaves_with_path(runs[0].state.stats), jax.tree.leaves(runs[-1].state.stats), strict=True
+    ):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        moves = method != "dfr" or name.startswith("retrained/standard")  # whose network stays as it is
+        assert ((before != after).any(axis=tuple(range(1, before.ndim))) == moves).all(), name
+
+
 def test_loss_falls(method):
     _, runs = trained(method)
     per_step = np.diff([run.sums["loss"] for run in runs], axis=0)  # [STEPS, S]

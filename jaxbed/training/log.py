@@ -116,8 +116,9 @@ class Log:
                     self.say(f"{name}: {warning}")
                 if warning := odd_classes(split, role, source):
                     self.say(f"{name}: {warning}")
-        sets = ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, *_) in points[0].source.sets.items())
-        self.say("evaluation sets: " + sets)
+        known = points[0].source.sets
+        asked = {name: known[name] for name in points[0].cfg.eval.sets or known}
+        self.say("evaluation sets: " + ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, *_) in asked.items()))
 
     def _one_colour(self, name: str, split: Split) -> None:
         flat, looked_at = one_colour(split)
