@@ -237,6 +237,12 @@ def test_a_control_that_pairs_share_by_hand():
     assert effects.random_effects(np.array([2.0, 2.1]), covariance)[:3] == pytest.approx((2.05, 0.75**0.5, 0))
 
 
+def test_a_single_pair_has_the_interval_of_its_error():
+    assert effects.random_effects(np.array([3.0]), np.array([[4.0]])) == (3, 2, 0, np.inf)
+    seeds = effects.Seeds(np.array([[1, -1]]), np.array([2.0, 2.0]), np.array([4, 4]))
+    assert effects.random_effects(np.array([3.0]), np.array([[4.0]]), seeds) == pytest.approx((3, 2, 0, 8))
+
+
 @pytest.mark.parametrize("pairs", [2, 3, 4, 8])
 def test_equal_errors_have_the_interval_of_hartung_and_knapp(pairs):
     values = np.arange(pairs) * 10.0

@@ -97,7 +97,7 @@ def _no_transfer(given: Given, study: Study) -> Iterator[dict]:
             yield _row(NO_TRANSFER, name, "mean gain above the margin", of="pairs", reason="no synthetic pair has a standard error here")
         else:
             known, seeds = np.array([gains[pair] for pair in both]), scores.part_of_seeds(both)
-            effect, shifted = effects.pool(known, seeds).effect, effects.pool(known - given.margins[name], seeds).effect
+            effect, shifted = (effects.pool(gain, seeds).effect for gain in (known, known - given.margins[name]))
             yield _row(NO_TRANSFER, name, "mean gain above the margin", *effect[:3], shifted.p, len(known), "pairs")
         yield _correlation(NO_TRANSFER, name, "Spearman's rho with the gain on mCE", pairs, gains, _mce_gains(study))
 

@@ -90,11 +90,11 @@ def pool(draws: np.ndarray, seeds: Seeds | None = None) -> Pooled:
 
 
 def random_effects(effects: np.ndarray, covariance: np.ndarray, seeds: Seeds | None = None) -> Mean:
-    """Of effects [k], two or more, whose errors have a covariance [k, k], of which seeds are a part."""
+    """Of effects [k] whose errors have a covariance [k, k], of which seeds are a part."""
     variance = np.maximum(np.diag(covariance), LEAST_VARIANCE)
     weight = 1 / variance
     spread = np.diag(weight) - np.outer(weight, weight) / weight.sum()  # effects @ spread @ effects is Cochran's Q
-    scale = np.trace(spread)
+    scale = np.trace(spread) or 1.0  # of a single effect, whose spread is 0
     tau_squared = max(0.0, float(effects @ spread @ effects - np.trace(spread @ covariance)) / scale)
     whole = covariance + tau_squared * np.eye(len(effects))
     weight = 1 / (variance + tau_squared)
