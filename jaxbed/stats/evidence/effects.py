@@ -99,7 +99,7 @@ def random_effects(effects: np.ndarray, covariance: np.ndarray, seeds: Seeds | N
     whole = covariance + tau_squared * np.eye(len(effects))
     weight = 1 / (variance + tau_squared)
     weight /= weight.sum()
-    squared = weight @ whole @ weight
+    squared = float(weight @ whole @ weight)
     varies = 2 * np.trace(spread @ whole @ spread @ whole) * (weight @ weight / scale) ** 2  # variance of tau's part of `squared`
     freedom = max(_freedom(squared, varies + (seeds.varies(weight) if seeds else 0)), len(effects) - 1)
     return Mean(float(weight @ effects), float(np.sqrt(squared)), float(np.sqrt(tau_squared)), freedom)
