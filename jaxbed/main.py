@@ -60,6 +60,7 @@ def run(cfg: "Train", workdir: "pathlib.Path") -> int:
         log = Log(workdir)
         log.header(cfg, points)
         log.data(points)
+        log.sets(evaluate.chosen(last, points[0].source))
         signal, program = staged.run(cfg, planned, log, ready)
         status = signal or evaluate.evaluate(last, points, workdir, log, program=program)
     if status:

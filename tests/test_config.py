@@ -484,7 +484,7 @@ def jsoned(value):
 @pytest.mark.parametrize("override", ["seed=3", "optim.learning_rate=1", "data.folder=x", "method.q=0.5"])
 def test_flags_for_fields_that_do_not_exist_are_refused(monkeypatch, override):
     field = override.partition("=")[0].rpartition(".")[2]
-    with pytest.raises(ValueError, match=f"no field {field!r} among "):
+    with pytest.raises(ValueError, match=f"no field {field!r}( among |: method has no fields$)"):
         parse(monkeypatch, "--config=configs/erm.py", f"--config.{override}")
 
 

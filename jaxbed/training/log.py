@@ -12,7 +12,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import jaxbed
 from jaxbed import config, parallel
-from jaxbed.data.source import Source, cells, describe, one_colour
+from jaxbed.data.source import EvaluationSet, Source, cells, describe, one_colour
 from jaxbed.data.split import Split
 from jaxbed.system import processes
 from jaxbed.training import curves, rng
@@ -116,9 +116,11 @@ class Log:
                     self.say(f"{name}: {warning}")
                 if warning := odd_classes(split, role, source):
                     self.say(f"{name}: {warning}")
-        known = points[0].source.sets
-        asked = {name: known[name] for name in points[0].cfg.eval.sets or known}
-        self.say("evaluation sets: " + ", ".join(f"{name} ({role}, {len(split.label)})" for name, (split, role, *_) in asked.items()))
+
+    def sets(self, chosen: Mapping[str, EvaluationSet]) -> None:
+        """Those that will be evaluated."""
+        listed = (f"{name} ({role}, {len(split.label)})" for name, (split, role, *_) in chosen.items())
+        self.say(f"evaluation sets: {', '.join(listed)}")
 
     def _one_colour(self, name: str, split: Split) -> None:
         flat, looked_at = one_colour(split)
