@@ -190,6 +190,14 @@ def test_arms_take_turns_and_the_first_block_is_not_counted(monkeypatch):
     assert first["images_per_second"]["each"] == [32.0] * 5
 
 
+def test_what_is_ready_when_a_block_begins_is_used_up_first(monkeypatch):
+    calls, clock = [], itertools.count()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: calls.append("clock") or next(clock))
+    arm = timing.Arm("A", calls.append, 8, 2, list, lambda: 1, ahead=6)
+    timing.measure([arm], timing.Rules(blocks=2, steps=4))
+    assert calls == [2, 2, 6, "clock", 2, 4, *[6, "clock", 4, "clock"] * 2]
+
+
 def test_a_block_lasts_as_long_as_asked(monkeypatch):
     clock = itertools.count()
     monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock) / 4)  # any run takes a quarter of a second

@@ -23,7 +23,7 @@ from peers.configs import AUGMENTATIONS, METHODS, TWO_NETWORKS
 LEARNING_RATE = 1e-3  # small, so that rounding does not grow between runs whose losses are compared; speed does not depend on it
 SCALE = augment.Config(mean=(0.5,), std=(0.5,))  # to ±1, nothing random: as `peers.train.Trainer.scale`
 AUGMENT = augment.Config(crop="resized", flip=0.5, mean=(0.5,), std=(0.5,))  # as `peers.train.Trainer.augment`
-LOADER_WORKERS = 12  # of the stock PyTorch form
+LOADER_WORKERS = 12  # of the stock PyTorch form on a GPU
 MIXING_WORKERS = 16  # of AugMix's, whose workers are what takes the time
 
 
@@ -260,10 +260,10 @@ def peer_settings(case: Case, method: str, form: str) -> dict:
         "classes": case.classes,
         "side_px": case.side_px,
         "batch": case.batch,
-        "images": max(case.images, 20 * case.batch) if not case.rows else case.rows,  # a loader stalls where an epoch begins
+        "images": max(case.images, 20 * case.batch) if not case.rows else case.rows,  # more than the processor's caches hold
         "bfloat16": case.half,
         "augmented": case.augmented,
         "optim": optim,
-        "workers": MIXING_WORKERS if method == "augmix" else LOADER_WORKERS,
+        "workers": 0 if jax.default_backend() == "cpu" else MIXING_WORKERS if method == "augmix" else LOADER_WORKERS,
         "seed": 0,
     }

@@ -73,8 +73,11 @@ class Peer(Workers):
 
     def arm(self) -> tuple:
         """As `timing.Arm`."""
-        name = f"PyTorch {self.settings['form']} {self.settings['method']}"
-        return name, self.run, self.settings["batch"], 4, self.loss, self.memory
+        form, workers = self.settings["form"], self.settings["workers"]
+        of_loader = workers if form == "stock" else 0
+        unit = max(4, of_loader)  # a batch of each worker
+        ahead = 2 * of_loader  # a `DataLoader` has two batches of each worker made
+        return f"PyTorch {form} {self.settings['method']}", self.run, self.settings["batch"], unit, self.loss, self.memory, ahead
 
 
 class Other(Workers):

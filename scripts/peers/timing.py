@@ -18,6 +18,7 @@ class Arm(NamedTuple):
     unit: int  # steps come in multiples of it
     losses: Callable[[], list[float]]  # of the first steps, one a seed; empty where there is none
     memory: Callable[[], int] = log.peak_memory_bytes
+    ahead: int = 0  # steps whose batches its workers make while other arms run: as many come before each block and are not counted
 
 
 class Rules(NamedTuple):
@@ -42,6 +43,7 @@ def measure(arms: list[Arm], rules: Rules) -> list[dict]:
     for arm in arms:
         for _ in range(2):  # a second compilation may follow once the state comes from the step itself
             arm.run(arm.unit)
+        _empty(arm)
         before = time.perf_counter()
         arm.run(arm.unit)
         wanted = rules.steps or math.ceil(rules.seconds / (time.perf_counter() - before)) * arm.unit
@@ -50,10 +52,17 @@ def measure(arms: list[Arm], rules: Rules) -> list[dict]:
     times: list[list[float]] = [[] for _ in arms]
     for _ in range(rules.blocks):
         for arm, count, seconds in zip(arms, steps, times, strict=True):
+            _empty(arm)
             before = time.perf_counter()
             arm.run(count)
             seconds.append(time.perf_counter() - before)
     return [report(*measured) for measured in zip(arms, steps, times, strict=True)]
+
+
+def _empty(arm: Arm) -> None:
+    """Uses up what is ready, so that what is timed is also made in that time."""
+    if arm.ahead:
+        arm.run(arm.ahead)
 
 
 def report(arm: Arm, steps: int, seconds: list[float]) -> dict:

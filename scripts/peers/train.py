@@ -23,22 +23,27 @@ from peers import networks
 from peers.methods import METHODS
 
 
-class Drawn:
-    """Batches of an epoch: rows in random order, but for the last `count` of each batch, which are drawn by `weights` [N]."""
+class Batches:
+    """Rows of batches without end, in random order; the last `count` of each batch are drawn by `weights` [N] if there are any.
 
-    def __init__(self, weights: torch.Tensor, size: int, count: int):
-        self.weights, self.size, self.count = weights, size, count
+    Without end, since a `DataLoader` stalls where an epoch ends, and an epoch of a benchmark is short.
+    """
+
+    def __init__(self, images: int, size: int, device: torch.device, weights: torch.Tensor | None, count: int):
+        self.images, self.size, self.device, self.count = images, size, device, count
+        self.weights = None if weights is None else weights.to(device)
 
     def epoch(self) -> torch.Tensor:
-        """Rows, [batches, size]."""
-        images = len(self.weights)
-        order = torch.randperm(images, device=self.weights.device)[: images - images % self.size].view(-1, self.size)
-        drawn = torch.multinomial(self.weights, len(order) * self.count, replacement=True)
-        order[:, self.size - self.count :] = drawn.view(-1, self.count)
+        """[batches, size], each row at most once but for those that are drawn."""
+        order = torch.randperm(self.images, device=self.device)[: self.images - self.images % self.size].view(-1, self.size)
+        if self.weights is not None:
+            drawn = torch.multinomial(self.weights, len(order) * self.count, replacement=True)
+            order[:, self.size - self.count :] = drawn.view(-1, self.count)
         return order
 
     def __iter__(self) -> Iterator[list[int]]:
-        yield from self.epoch().tolist()
+        while True:
+            yield from self.epoch().tolist()
 
 
 class Trainer:
@@ -110,34 +115,27 @@ class Trainer:
         grid = F.affine_grid(torch.stack(rows, 1).view(-1, 2, 3), image.shape, align_corners=False)
         return F.grid_sample(self.scale(image), grid, align_corners=False)
 
-    def drawn(self, device: torch.device) -> Drawn | None:
-        """Where the method draws images by weight."""
-        weights, size = getattr(self.method, "weights", None), self.settings["batch"]
-        return None if weights is None else Drawn(weights.to(device), size, getattr(self.method, "count", size))
+    def rows(self, device: torch.device) -> Batches:
+        size = self.settings["batch"]
+        return Batches(len(self.label), size, device, getattr(self.method, "weights", None), getattr(self.method, "count", size))
 
     def loaded(self) -> Iterator[tuple]:
         cuda = self.device.type == "cuda"
-        workers = self.settings["workers"] if cuda else 0
-        rows = torch.arange(len(self.label))
-        drawn = self.drawn(torch.device("cpu"))
         loader = DataLoader(
-            self.dataset(self.image, self.label, rows),
-            **({"batch_sampler": drawn} if drawn else {"batch_size": self.settings["batch"], "shuffle": True, "drop_last": True}),
-            num_workers=workers,
+            self.dataset(self.image, self.label, torch.arange(len(self.label))),
+            batch_sampler=self.rows(torch.device("cpu")),
+            num_workers=self.settings["workers"],
             pin_memory=cuda,
-            persistent_workers=workers > 0,
         )
-        while True:
-            for batch in loader:
-                yield tuple(part.to(self.device, non_blocking=True) for part in batch)
+        for batch in loader:
+            yield tuple(part.to(self.device, non_blocking=True) for part in batch)
 
     def resident(self) -> Iterator[tuple]:
         self.image = self.image.to(self.device)
         self.label = self.label.to(self.device)
-        size, images, drawn = self.settings["batch"], len(self.label), self.drawn(self.device)
+        batches = self.rows(self.device)
         while True:
-            order = drawn.epoch() if drawn else torch.randperm(images, device=self.device)[: images - images % size].view(-1, size)
-            for rows in order:
+            for rows in batches.epoch():
                 yield self.image[rows], self.label[rows], rows
 
     def run(self, steps: int) -> None:
