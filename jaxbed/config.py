@@ -23,6 +23,7 @@ from jaxbed.parallel import Mesh
 from jaxbed.settings import MAY_CHANGE, OVERLAPS, current, differences, free
 from jaxbed.stats import names
 from jaxbed.system import files
+from jaxbed.training import contract
 from jaxbed.training.curves import Config as Curves
 from jaxbed.values import Count, NotNegative, Range, Whole
 
@@ -100,17 +101,7 @@ def check(cfg: Train) -> None:
         raise ValueError(f"epochs = {cfg.epochs}: must be at least 1, or 0 to evaluate the weights that init_from names")
     if cfg.first_seed > values.LARGEST - cfg.seeds:
         raise ValueError(f"first_seed = {cfg.first_seed}: must be from 0 to {values.LARGEST - cfg.seeds}, for {cfg.seeds} seeds")
-    for part, needed in (("method", "make"), ("net", "make"), ("data", "open")):
-        given = getattr(cfg, part)
-        if isinstance(given, type):
-            raise ValueError(f"{part} is the class {given.__name__}: give {given.__name__}(), an instance of it")
-        if not callable(getattr(given, needed, None)):
-            raise ValueError(f"{part} is a {type(given).__name__}, which has no {needed}(): give a Config that has one")
-    if (reads_bias := getattr(cfg.method, "reads_bias", None)) not in (False, True, "agreement"):
-        raise ValueError(
-            f"method is a {type(cfg.method).__name__} with reads_bias = {reads_bias!r}: write `reads_bias: ClassVar[bool] = False` "
-            'in it, or True if its batches carry the bias of each image, or "agreement" if it asks only whether that is the label'
-        )
+    contract.check_parts(cfg.method, cfg.net, cfg.data)
     if fault := names.fault(cfg.name):
         raise ValueError(f"name = {names.quoted(cfg.name)} {fault}. It is the algorithm's name in every table")
 

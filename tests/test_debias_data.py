@@ -22,7 +22,7 @@ from scipy import ndimage
 from data_prep import debias_sets
 from data_prep import waterbirds as synthesis
 from jaxbed import main
-from jaxbed.data import bar, bffhq, biased_images, corrupted_cifar10, corruptions, shapes, waterbirds, weather
+from jaxbed.data import bar, bffhq, biased_images, corrupted_cifar10, corruptions, remarks, shapes, waterbirds, weather
 from jaxbed.data.held_out import pick
 from jaxbed.data.source import cells
 from jaxbed.data.split import Split
@@ -526,7 +526,7 @@ def test_a_method_that_reads_the_bias_is_refused_where_there_is_none(tmp_path):
 def test_few_conflicting_validation_images_are_reported():
     def said(label, bias):
         split = Split(np.zeros((len(label), 2, 2, 3), np.uint8), np.int32(label), np.int32(bias), np.arange(len(label)).astype(str))
-        return log.few_conflicting(split, ("land", "water"))
+        return remarks.few_conflicting(split, ("land", "water"))
 
     assert said([0, 0, 1, 1], [-1] * 4) == said([0, 1], [0, 1]) == ""
     assert said([0, 0, 0, 1], [0, 1, 1, 1]).startswith("2 conflicting images, none of water: one is 50.0 points")

@@ -12,7 +12,7 @@ import tiny
 from PIL import Image
 
 from jaxbed import main
-from jaxbed.data import folder, held_out
+from jaxbed.data import folder, held_out, remarks
 from jaxbed.data import source as sources
 from jaxbed.data.source import EvaluationSet, Source
 from jaxbed.data.split import Split
@@ -24,7 +24,7 @@ from jaxbed.stats import main as statistics
 from jaxbed.stats.figures import drawing
 from jaxbed.stats.selection import rules
 from jaxbed.system import ending
-from jaxbed.training import log, program, train
+from jaxbed.training import program, train
 from jaxbed.tuning import sweep
 
 A, SCORES_A = (1, 0, 1, 1, 0), (0.9, 0.8, 0.7, 0.4, 0.1)
@@ -126,8 +126,8 @@ def test_such_sets_are_described_and_divided():
     source = source_of(split_of(TARGETS))
     expected = "train: 4 images, 1 of several classes, 1 of none; images with each class 2 2 0"
     assert sources.describe("train", source.train) == expected and sources.cells(source.train) == {}
-    assert log.odd_classes(source.train, "val", source) == "no image has the class skirt: it has weight 0 in this set's scores"
-    assert log.few_conflicting(source.train, source.class_names) == ""
+    assert remarks.odd_classes(source.train, "val", source) == "no image has the class skirt: it has weight 0 in this set's scores"
+    assert remarks.few_conflicting(source.train, source.class_names) == ""
     assert folder.card({"train": source.train}, source.class_names).splitlines()[1:] == [
         "  class    train",
         "  vest         2",

@@ -12,7 +12,6 @@ from jaxbed.training import rng
 
 ROLES = ("val", "test", "ood")
 MANY_CLASSES = 50  # with more classes, counts per class are not shown
-SAMPLE = 64  # images
 
 
 class Component(NamedTuple):
@@ -127,19 +126,6 @@ def require_bias(name: str, method: Any, source: Source) -> None:
         if grouped and not dataclasses.replace(method, groups="classes").reads_bias:
             cure = f"set --config.method.groups=classes, {cure}"
         raise ValueError(f"{name} needs the bias of the training images, but {source.name} lacks it for {unknown} of {images}: {cure}")
-
-
-def one_colour(split: Split) -> tuple[list[str], int]:
-    """(names of images whose pixels are all equal, number of images checked): all images in memory, SAMPLE of a streamed split."""
-    rows = np.arange(len(split.label))
-    if not isinstance(split.image, np.ndarray):
-        rows = np.unique(np.linspace(0, len(rows) - 1, SAMPLE).astype(int))
-    flat = []
-    for start in range(0, len(rows), SAMPLE):  # in blocks, since comparing takes memory
-        block = rows[start : start + SAMPLE]
-        images, block = (split.image[block], block) if isinstance(split.image, np.ndarray) else split.image.take(block)
-        flat.append(block[(images == images[:, :1, :1]).all((1, 2, 3))])
-    return [str(name) for name in split.name[np.concatenate(flat)]], len(rows)
 
 
 def cells(split: Split) -> dict[tuple[int, int], int]:

@@ -7,6 +7,7 @@ main, options, progress   the command line
 analysis                  records -> all results; nothing is read, printed or written here
 new_datasets              question 1: would the algorithms differ on another data set?
 these_datasets            question 2: do they differ on these data sets, with other runs?
+missing_cells             data sets on which an algorithm has no run
 claims, verdict           which comparisons the verdict may claim; the verdict and the warnings in words
 tables                    mean, std and number of runs of each cell; how p-values and tables are formatted
 names                     one spelling for each name; how messages quote names

@@ -1,4 +1,4 @@
-"""What a method must give, looked at while its functions are traced: at no cost to a run, and before anything is written."""
+"""What the parts of a configuration must be, and what a method must give: looked at before anything is written, and at no cost to a run."""
 
 import functools
 from typing import Any
@@ -11,8 +11,22 @@ from jaxbed.method import Batch, Method, State
 PyTree = Any
 
 
+def check_parts(method: Any, net: Any, data: Any) -> None:
+    """Raises ValueError for what cannot be the method, network or data set of a configuration."""
+    for part, given, needed in (("method", method, "make"), ("net", net, "make"), ("data", data, "open")):
+        if isinstance(given, type):
+            raise ValueError(f"{part} is the class {given.__name__}: give {given.__name__}(), an instance of it")
+        if not callable(getattr(given, needed, None)):
+            raise ValueError(f"{part} is a {type(given).__name__}, which has no {needed}(): give a Config that has one")
+    if (reads_bias := getattr(method, "reads_bias", None)) not in (False, True, "agreement"):
+        raise ValueError(
+            f"method is a {type(method).__name__} with reads_bias = {reads_bias!r}: write `reads_bias: ClassVar[bool] = False` "
+            'in it, or True if its batches carry the bias of each image, or "agreement" if it asks only whether that is the label'
+        )
+
+
 def checked(name: str, method: Any, classes: int) -> Method:
-    """The same method, of the algorithm `name`, whose functions raise ValueError for what has another form than it must have."""
+    """The same method, of the algorithm `name`, whose functions raise ValueError, while traced, for what has not the form it must have."""
     if not isinstance(method, Method):
         raise ValueError(f"{name}.make() returned {_kind(method)}: return a Method(init, step, predict), as from_loss makes one")
 

@@ -23,15 +23,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import jaxbed
 from jaxbed import config, parallel
-from jaxbed.data.source import EvaluationSet, Source, cells, describe, one_colour
-from jaxbed.data.split import Split
+from jaxbed.data import remarks
+from jaxbed.data.source import EvaluationSet, cells, describe
 from jaxbed.system import processes
 from jaxbed.training import curves, rng
 from jaxbed.training.members import GridPoint
 from jaxbed.training.program import Program
 
 PACKAGES = ("jaxbed", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-FEW = 30  # conflicting validation images
 
 
 class Log:
@@ -102,7 +101,8 @@ class Log:
                 continue
             logged.add(id(source))
             self.say(describe(f"{point} train".strip(), source.train))
-            self._one_colour("train", source.train)
+            for remark in remarks.of_set(source.train, "train", source):
+                self.say(f"train: {remark}")
             if lost := source.facts.get("unreadable"):
                 others = f" and {len(lost) - 3} others, which log.jsonl names" if len(lost) > 3 else ""
                 self.say(f"images that cannot be read and are left out: {', '.join(lost[:3])}{others}")
@@ -111,21 +111,13 @@ class Log:
             for name, (split, role, *_) in source.sets.items():
                 counts = [[*cell, n] for cell, n in cells(split).items()]
                 self.write("set", variant=point, name=name, role=role, images=len(split.label), cells=counts)
-                self._one_colour(name, split)
-                if role == "val" and (warning := few_conflicting(split, source.class_names)):
-                    self.say(f"{name}: {warning}")
-                if warning := odd_classes(split, role, source):
-                    self.say(f"{name}: {warning}")
+                for remark in remarks.of_set(split, role, source):
+                    self.say(f"{name}: {remark}")
 
     def sets(self, chosen: Mapping[str, EvaluationSet]) -> None:
         """Those that will be evaluated."""
         listed = (f"{name} ({role}, {len(split.label)})" for name, (split, role, *_) in chosen.items())
         self.say(f"evaluation sets: {', '.join(listed)}")
-
-    def _one_colour(self, name: str, split: Split) -> None:
-        flat, looked_at = one_colour(split)
-        if flat and len(split.label) > 1:
-            self.say(f"{name}: {len(flat)} of {looked_at} images are of one colour, {flat[0]} among them: are they what they should be?")
 
     def resumed(self, step: int, steps: int) -> None:
         self.say(f"resuming after step {step}: {step // steps} epochs are done, {step % steps} of {steps} steps of the next")
@@ -238,34 +230,6 @@ class Record:
         first = number >= rng.FIRST_OF_STAGES
         of = ", ".join(filter(None, [self._cfg.name if first else "", point]))
         return (f"network {i % self._cfg.seeds}" if first else f"seed {number}") + (f" of {of}" if of else "")
-
-
-def few_conflicting(split: Split, class_names: tuple[str, ...]) -> str:
-    """What to know of a validation set by whose conflicting images epochs would be chosen, and which has few or, of a class, none."""
-    if split.multi_label:
-        return ""
-    conflicting = split.label[(split.bias >= 0) & (split.bias != split.label)]
-    none = [class_names[y] for y in np.setdiff1d(split.label, conflicting)]
-    if not len(conflicting) or (len(conflicting) >= FEW and not none):
-        return ""
-    missing = f", none of {', '.join(none)}" if none else ""
-    point = f"one is {100 / len(conflicting):.1f} points of conflicting accuracy, and tied epochs will be common"
-    return f"{len(conflicting)} conflicting images{missing}: {point}"
-
-
-def odd_classes(split: Split, role: str, source: Source) -> str:
-    """What to know of a set of classes that no training image has, of validation in one class, of a multi-label set without some."""
-    if split.multi_label:
-        absent = [name for name, present in zip(source.class_names, split.label.max(0), strict=True) if not present]
-        return f"no image has the class {', '.join(absent)}: it has weight 0 in this set's scores" if absent else ""
-    classes = np.unique(split.label)
-    unseen = np.setdiff1d(classes, source.train.label)
-    if len(unseen) and len(source.train.label) > 1:  # one image stands for no training set
-        listed = ", ".join(source.class_names[y] for y in unseen[:3]) + (", ..." if len(unseen) > 3 else "")
-        return f"{np.isin(split.label, unseen).sum()} images are of classes that no training image has ({listed}): they cannot be learned"
-    if role == "val" and len(classes) == 1 and len(source.class_names) > 1:
-        return f"all images are of class {source.class_names[classes[0]]}: the epoch is selected that gives this answer most often"
-    return ""
 
 
 @functools.cache  # what this process imported does not change
