@@ -14,7 +14,7 @@ from jaxbed.data import imagenet
 from jaxbed.presets import datasets, published
 
 
-def get_config(name: str) -> Train:
+def get_config(name: str = "") -> Train:
     row = published.network(name)
     scale = dataclasses.replace(imagenet.Config().augment, mean=row.mean, std=row.std)
     return datasets.published_network(name, row.net, augment=scale)

@@ -1,11 +1,17 @@
 """The command line of a run: --config=METHOD:DATA, --config.NAME=VALUE, --workdir=DIR."""
 
+import ast
 import difflib
+import functools
 import importlib.util
 import inspect
+import io
+import itertools
 import pathlib
 import re
 import sys
+import textwrap
+import tokenize
 import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,6 +31,7 @@ Trains all seeds, evaluates every epoch on every set, prints the scores. If inte
 EXAMPLE = "for example --config=erm or --config=sagnet:colored_mnist"
 SHIPPED = pathlib.Path(__file__).parent / "configs"
 HELP = ("--help", "-h")
+WIDTH = 140  # characters of a line of help
 LONGEST = 150  # characters of a default workdir's name
 
 
@@ -108,7 +115,7 @@ def load(source: str) -> Train:
         if not callable(make):
             raise ValueError(f"{path} has no function get_config(), which returns the configuration")
         given = [data] if colon else []
-        _check_call(make, given, path, source)
+        _check_call(make, given, source)
         cfg = make(*given)
     except Exception as error:  # whatever the file does
         raise ValueError(f"--config={source}: {_reason(error, path)}") from error
@@ -148,11 +155,14 @@ def _near(path: pathlib.Path) -> str:
     return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
-def _check_call(make: Any, given: list[str], path: pathlib.Path, source: str) -> None:
+def _check_call(make: Any, given: list[str], source: str) -> None:
     try:
         inspect.signature(make).bind(*given)
     except TypeError:
-        cure = f"get_config() takes no data set: write --config={path}" if given else f"it needs a data set: write --config={path}:DATA"
+        without = source.removesuffix(f":{''.join(given)}")
+        cure = (
+            f"get_config() takes no data set: write --config={without}" if given else f"it needs a data set: write --config={source}:DATA"
+        )
         raise ValueError(cure) from None
 
 
@@ -167,10 +177,40 @@ def _reason(error: Exception, path: pathlib.Path) -> str:
 
 
 def describe(cfg: Train) -> list[str]:
-    """A line for each field that can be given: its name, what it holds now, and what is allowed."""
-    rows = [(f"--config.{field}", str(value), values.allowed(hint)) for field, value, hint, _ in values.fields(cfg)]
+    """A line for each field that can be given: its name, what it holds now, what is allowed; below, what it means, where its class says so."""
+    rows = [(f"--config.{field}", str(value), values.allowed(hint), _meaning(cfg, field)) for field, value, hint, _ in values.fields(cfg)]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
-    return [f"{name:{widths[0]}}  {value:{min(widths[1], 40)}}  {allowed}" for name, value, allowed in rows]
+    lines = []
+    for name, value, allowed, meaning in rows:
+        lines.append(f"{name:{widths[0]}}  {value:{min(widths[1], 40)}}  {allowed}")
+        lines += textwrap.wrap(meaning, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return lines
+
+
+def _meaning(cfg: Train, field: str) -> str:
+    """The comment on a field in its class: behind it, or in the lines above."""
+    holder, _, name = field.rpartition(".")
+    kind = type(values.look_up(cfg, holder, field) if holder else cfg)
+    return next((found for each in kind.__mro__ if (found := _comments(each).get(name))), "")
+
+
+@functools.cache
+def _comments(kind: type) -> dict[str, str]:
+    """{field: comment} of the fields that a class itself declares; {} where its source is not at hand."""
+    try:
+        source = textwrap.dedent(inspect.getsource(kind))
+    except (OSError, TypeError):
+        return {}
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type == tokenize.COMMENT]
+    behind = {token.start[0]: token.string for token in tokens if token.line.strip() != token.string}
+    alone = {token.start[0]: token.string for token in tokens if token.line.strip() == token.string}
+    found = {}
+    for field in ast.parse(source).body[0].body:  # type: ignore[attr-defined]  # it is a class
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            above = list(itertools.takewhile(alone.__contains__, range(field.lineno - 1, 0, -1)))[::-1]
+            words = [alone[line] for line in above] + [behind[line] for line in (field.end_lineno or field.lineno,) if line in behind]
+            found[field.target.id] = " ".join(word.lstrip("# ") for word in words)
+    return found
 
 
 def default_workdir(source: str, cfg: Train, fields: dict[str, Any]) -> pathlib.Path:

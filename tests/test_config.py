@@ -522,7 +522,7 @@ def test_a_file_outside_the_project_may_use_what_is_inside(monkeypatch, tmp_path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epochs": 0}, "epochs = 0: must be at least 1"),
+        ({"epochs": 0}, "epochs = 0: nothing is trained, so init_from must name weights"),
         ({"first_seed": 2**31 - 2}, "first_seed = 2147483646: must be from 0 to 2147483645, for 2 seeds"),
         ({"name": " "}, "name = ' ' is empty; give it a name"),
         ({"name": "a\tb"}, "name = .* holds an invisible character"),

@@ -95,7 +95,7 @@ def test_other_names_are_an_error(name):
 
 def test_without_its_package_the_config_says_what_to_name(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="epochs = 0: must be at least 1, or 0 to evaluate the weights that init_from names"):
+    with pytest.raises(ValueError, match="epochs = 0: nothing is trained, so init_from must name weights"):
         config.check(efficientnet_lite0.get_config())
 
 

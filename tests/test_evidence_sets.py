@@ -438,5 +438,17 @@ def test_two_workdirs_with_other_settings_are_refused_with_a_cure_of_this_comman
     runs_of = [workdir(tmp_path / name, sets, "big", (seed,)) for name, seed in (("one", 3), ("two", 5))]
     for path, rate in zip(runs_of, (0.1, 0.2), strict=True):
         (path / "config.json").write_text(json.dumps({"name": "big", "optim": {"lr": rate}}))
-    code, said = command(capsys, *runs_of, workdir(tmp_path / "c1", sets, "c1", (3,)), "--pairs", pairs)
-    assert code == 2 and "Leave one of them out, or train both" in said and "--rename" not in said
+    given = [*runs_of, workdir(tmp_path / "c1", sets, "c1", (3,)), "--pairs", pairs]
+    code, said = command(capsys, *given)
+    assert code == 2 and "or train both with the same settings" in said
+    assert f"Rename one of them, --rename '{runs_of[1]}=big lr=0.2'" in said.replace("optim.", "")
+    assert command(capsys, *given, "--rename", f"{runs_of[1]}=other")[0] == 0
+
+
+def test_two_algorithms_of_one_name_are_told_apart_by_rename(tmp_path, pairs, capsys):
+    sets = {"iid": of_role("test", 0.7, (3,)), "art": of_role("ood", 0.5, (3,))}
+    runs_of = [workdir(tmp_path / name, sets, "c1", (3,)) for name in ("narrow", "wide")]
+    code, said = command(capsys, *runs_of, "--pairs", pairs)
+    assert code == 2 and f"if they are two algorithms, --rename {runs_of[1]}=NAME" in said
+    assert command(capsys, *runs_of, "--pairs", pairs, "--rename", f"{runs_of[1]}=big")[0] == 0
+    assert command(capsys, *runs_of, "--pairs", pairs, "--rename", "nothing=big")[0] == 2

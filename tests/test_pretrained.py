@@ -165,7 +165,7 @@ def test_weights_are_evaluated_without_training(weights, tmp_path, monkeypatch):
     assert epochs.numbers() == [0]
     equal(jax.tree.map(lambda x: x[0], epochs.load(0, epochs.abstract(0))["params"]["net"]), params)
     assert {int(path.stem) for path in (tmp_path / "responses").glob("*/*.npz")} == {0}
-    with pytest.raises(ValueError, match="epochs = 0: must be at least 1, or 0 to evaluate the weights that init_from names"):
+    with pytest.raises(ValueError, match="epochs = 0: nothing is trained, so init_from must name weights"):
         config.check(dataclasses.replace(cfg, init_from=""))
 
 

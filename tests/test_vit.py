@@ -244,7 +244,7 @@ def test_files_of_another_network_are_refused(short, pool, side_px, message, tmp
 
 def test_the_config_asks_for_a_file():
     cfg = vit_b16.get_config()
-    with pytest.raises(ValueError, match="epochs = 0: must be at least 1, or 0 to evaluate the weights that init_from names"):
+    with pytest.raises(ValueError, match="epochs = 0: nothing is trained, so init_from must name weights"):
         config.check(cfg)
     config.check(dataclasses.replace(cfg, init_from="vit_b_16.pth"))
 

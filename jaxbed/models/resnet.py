@@ -37,7 +37,7 @@ POOLED = ("imagenet", "deep")
 class Config:
     depth: Literal[10, 18, 34, 50, 101, 152] = 50
     width: Count = 64  # channels of the first stage; 64 is the published network
-    # 7x7 stride 2, 3x3 max-pool; deep: three 3x3, the first with stride 2, and max-pool; small: 3x3; half: 3x3 stride 2
+    # imagenet: 7x7 stride 2, 3x3 max-pool; deep: three 3x3, the first with stride 2, and max-pool; small: 3x3; half: 3x3 stride 2
     stem: Literal["imagenet", "deep", "small", "half"] = "imagenet"
     # caffe: max-pool without padding, and the stride of a bottleneck without groups in its first 1x1, as in SENet's code
     layout: Literal["torchvision", "caffe"] = "torchvision"

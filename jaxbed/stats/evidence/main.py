@@ -1,7 +1,7 @@
 """`jaxbed evidence`: which hypotheses about distribution shift do the answers of runs support?
 
     jaxbed evidence RUN... --pairs PAIRS.csv [--line A,B,...] [--margins FILE.csv] [--sets A,B] [--iid SET,SET:SHIFTED,...]
-                   [--real A,B] [--corruptions] [--select RULE] [--out DIR]
+                   [--real A,B] [--corruptions] [--select RULE] [--rename RUN=NAME] [--out DIR]
     jaxbed evidence --paper shift --tables DIR [--margins FILE.csv] [--out DIR]
 
 Exit code 0; 2 for invalid input, with the reason on stderr. Source: Hendrycks et al., "The Many Faces of Robustness: A Critical Analysis of
@@ -50,7 +50,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="jaxbed evidence", description="Which hypotheses about distribution shift do answers support?")
     add = parser.add_argument
     add("runs", nargs="*", type=Path, metavar="RUN", help="workdirs")
-    add("--pairs", type=Path, metavar="CSV", help="hypothesis,treated,control, and perhaps synthetic (yes or no); names of algorithms")
+    columns = "hypothesis,treated,control (names of algorithms), and perhaps synthetic (yes or no), overlaps, differs; see docs/evidence.md"
+    add("--pairs", type=Path, metavar="CSV", help=columns)
     add("--line", type=_names, default=(), metavar="A,B", help="controls, at least 5, whose scores say what an IID change predicts")
     add("--margins", type=Path, metavar="CSV", help="set,margin: smallest effects of interest in points (default 1; see docs)")
     add("--sets", type=_names, default=(), metavar="A,B", help="shifted sets that count; default: all, of several forms of one the first")
@@ -59,13 +60,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--real", type=_names, default=(), metavar="A,B", help="sets whose shift is natural, for the abstract hypotheses")
     add("--corruptions", action="store_true", help="also the families of ImageNet-C's corruptions: jaxbed measure --measures imagenet_c")
     add("--select", default="last", metavar="RULE", help="epoch of each seed: last (default), best_val, or a number")
+    add("--rename", action="append", default=[], metavar="RUN=NAME", help="name of the algorithm of a workdir; repeatable")
     add("--paper", choices=("shift",), help="use the paper's printed tables in place of runs")
     add("--tables", type=Path, metavar="DIR", help="folder of the printed tables as CSV, for --paper")
     add("--out", metavar="DIR", help=f"folder for {', '.join(report.NAMES)}, LaTeX tables and figures")
     asked = parser.parse_args(list(argv))
     if asked.paper:
         given = {"RUN": asked.runs, "--pairs": asked.pairs, "--line": asked.line, "--iid": asked.iid, "--real": asked.real}
-        given |= {"--corruptions": asked.corruptions, "--sets": asked.sets}
+        given |= {"--corruptions": asked.corruptions, "--sets": asked.sets, "--rename": asked.rename}
         if extra := [name for name, value in given.items() if value]:
             raise ValueError(f"--paper {asked.paper} takes all from the printed tables: leave out {', '.join(extra)}")
         if asked.tables is None:
@@ -82,7 +84,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _of_runs(asked: argparse.Namespace) -> Result:
-    options = (asked.line, asked.margins, asked.select, asked.iid, asked.real, asked.corruptions, asked.sets)
+    options = (asked.line, asked.margins, asked.select, asked.iid, asked.real, asked.corruptions, asked.sets, asked.rename)
     given = runs.read(asked.runs, asked.pairs, *options)
     compared = study.compare(given)
     return Result(given, compared, abstract.test(given, compared))

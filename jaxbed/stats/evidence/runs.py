@@ -45,16 +45,18 @@ def read(
     real: Sequence[str] = (),
     corruptions: bool = False,
     sets: Sequence[str] = (),
+    rename: Sequence[str] = (),
 ) -> Given:
     """Scores of all runs, resampled.
 
     rule: which epoch of each seed counts; iid: SET,SET:SHIFTED,... as of `chosen.parse`, needed if there are several in-distribution sets;
     corruptions: the families of ImageNet-C's corruptions of that set are shifted sets too; sets: the shifted sets that count, by default
-    all but other forms of one (`chosen.OTHER_FORMS`).
+    all but other forms of one (`chosen.OTHER_FORMS`); rename: WORKDIR=NAME, the name of the algorithm of a workdir.
 
     Raises ValueError or FileNotFoundError, with the cure, for what cannot be used.
     """
     notes: list[str] = []
+    new = names.renames(rename, {**dict.fromkeys(names.KINDS, ()), "workdir": [form for path in paths for form in workdirs.forms(path)]})
     found = Found({"test": {}, "ood": {}}, {}, {"test": {}, "ood": {}})
     sources: list[dict] = []
     seeds: dict[tuple[str, int], Path] = {}
@@ -64,11 +66,14 @@ def read(
     provenance: dict[str, list[str]] = {}
     for path in paths:
         frame, source = workdirs.read(path)
-        algorithm = source["algorithm"]
+        given = [new["workdir"][form] for form in workdirs.forms(path) if form in new["workdir"]]
+        source["algorithm"] = algorithm = (given or [source["algorithm"]])[0]
+        notes += source["notes"]
         epochs = _epochs(frame, rule)
         for seed in epochs:
             if (algorithm, seed) in seeds:
-                raise ValueError(f"seed {seed} of {algorithm} is in both {seeds[algorithm, seed]} and {path}: leave one out")
+                cure = f"leave one out; or, if they are two algorithms, --rename {names.word(str(path), 'NAME')}"
+                raise ValueError(f"seed {seed} of {algorithm} is in both {seeds[algorithm, seed]} and {path}: {cure}")
             seeds[algorithm, seed] = path
         if lost := sorted({*frame["run"].astype(int)} - set(epochs)):
             notes.append(f"{path}: seeds {names.listed(lost)} have no epoch that --select {rule} can choose and are left out")
@@ -79,7 +84,7 @@ def read(
         read_runs.append(families.Run(algorithm, path, epochs))
         trained_with.setdefault(algorithm, set()).update(families.trained_with(source["settings"]))
         provenance.setdefault(algorithm, []).extend(f"{path}: seed {seed}, epoch {epoch}" for seed, epoch in epochs.items())
-    workdirs.refuse_other_settings(sources, "Leave one of them out")
+    workdirs.refuse_other_settings(sources)
     _whole(found, Counter(source["algorithm"] for source in sources))
     algorithms = list(dict.fromkeys(source["algorithm"] for source in sources))
     fingerprints = {source["algorithm"]: {tags.TRAINING_SET: source["data"].get(tags.TRAINING_SET)} for source in sources}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from jaxbed.stats import names
-from jaxbed.stats.reading import columns, records
+from jaxbed.stats.reading import columns, records, workdirs
 from jaxbed.stats.reading import roles as role_file
 
 
@@ -66,17 +66,12 @@ def _known(parts: list, roles: pd.DataFrame | None, table: pd.DataFrame | None, 
 
 def _by_kind(known: list[tuple], parts: list[records.Scores]) -> dict[str, list[str]]:
     names_of = {kind: list(dict.fromkeys(name for which, name, _ in known if which == kind)) for kind in names.KINDS}
-    return names_of | {"workdir": [form for part in parts if part.source for form in _forms(part.path)]}
-
-
-def _forms(path: Path) -> tuple[str, ...]:
-    """The ways to write a path; the last two cannot be names of algorithms."""
-    return str(path), f"{path}/", f"./{path}"
+    return names_of | {"workdir": [form for part in parts if part.source for form in workdirs.forms(part.path)]}
 
 
 def _renamed(part: records.Scores, new: dict[str, dict[str, str]]) -> records.Scores:
     """The scores with the new names; `source["renamed"]` maps these, by kind, to the names in the workdir's files."""
-    of_path = next((new["workdir"][form] for form in _forms(part.path) if form in new["workdir"]), None)
+    of_path = next((new["workdir"][form] for form in workdirs.forms(part.path) if form in new["workdir"]), None)
     algorithms = {name: of_path for name in part.frame["algorithm"].unique()} if of_path else new["algorithm"]
     both = {"algorithm": algorithms, "dataset": new["dataset"]}
     if not any(both.values()):

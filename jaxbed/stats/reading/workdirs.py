@@ -69,11 +69,15 @@ def _with_measures(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame, measured]).drop_duplicates(["algorithm", "run", "dataset", "epoch", "metric"], ignore_index=True)
 
 
-def refuse_other_settings(sources: Sequence[Mapping], instead: str = "") -> None:
+def forms(path: Path) -> tuple[str, ...]:
+    """The ways to write a workdir in --rename; the last two cannot be names of algorithms."""
+    return str(path), f"{path}/", f"./{path}"
+
+
+def refuse_other_settings(sources: Sequence[Mapping]) -> None:
     """Raises ValueError for two workdirs of one algorithm that differ in more than seeds and settings that may differ.
 
-    Workdirs that were trained on different data and share no test set may differ: their runs are never averaged. instead: the cure of a
-    command that cannot rename.
+    Workdirs that were trained on different data and share no test set may differ: their runs are never averaged.
     """
     for index, second in enumerate(sources):
         for first in sources[:index]:
@@ -89,11 +93,10 @@ def refuse_other_settings(sources: Sequence[Mapping], instead: str = "") -> None
                 path = second["path"] if "/" in second["path"] else f"./{second['path']}"
                 other = names.word(path, f"{second['algorithm']} {_short(differences[0])}")
                 more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-                cure = instead or f"Rename one of them, --rename {other}"
                 raise ValueError(
                     f"{first['path']} and {second['path']} are runs of one algorithm, {second['algorithm']!r}, with different settings "
-                    f"(first / second): {'; '.join(differences[:3])}{more}. Averaging them would mix two algorithms. {cure}, or train both "
-                    "with the same settings"
+                    f"(first / second): {'; '.join(differences[:3])}{more}. Averaging them would mix two algorithms. Rename one of them, "
+                    f"--rename {other}, or train both with the same settings"
                 )
 
 
