@@ -23,7 +23,8 @@ def get_config(dataset: str = "shapes") -> Train:
     if dataset == "imagenet":
         method = dataclasses.replace(cfg.method, phases="imagenet")
         optim = Optim(lr=fast_adversarial.LR, weight_decay=1e-4, decay_norms=False)
-        return dataclasses.replace(cfg, method=method, optim=optim, epochs=sum(phase.epochs for phase in fast_adversarial.PHASES))
+        cfg = dataclasses.replace(cfg, method=method, optim=optim, epochs=sum(phase.epochs for phase in fast_adversarial.PHASES))
+        return fast_adversarial.in_phase(cfg, fast_adversarial.PHASES[0])
     if dataset.partition(":")[0] == "corrupted_cifar10":
         rate = Optim(lr=0.2, weight_decay=5e-4, schedule="linear", milestones_epochs=(0, 7.5, 15), factors=(0.0, 1.0, 0.0))
         method = dataclasses.replace(cfg.method, epsilon=8.0, step=10.0)

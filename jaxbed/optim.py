@@ -113,6 +113,11 @@ def _factor(optim: Optim, info: Info) -> optax.Schedule:
                 f"optim.factors = {optim.factors}: schedule = linear needs one for each of milestones_epochs = {optim.milestones_epochs}, "
                 "which must rise, and two at least"
             )
+        if warmup:
+            raise ValueError(
+                f"optim.warmup_epochs = {optim.warmup_epochs}: schedule = linear has its warm-up in factors, such as 0.0,1.0,0.0 at "
+                "milestones_epochs 0,5,15: set warmup_epochs to 0"
+            )
         ends = jnp.array(optim.milestones_epochs) * info.steps_per_epoch
         return lambda count: jnp.interp(count, ends, jnp.array(optim.factors))
     elif optim.schedule == "cosine":

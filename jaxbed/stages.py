@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from jaxbed.config import Train
+from jaxbed.config import Train, is_weights
 from jaxbed.method import Method
 
 PyTree = Any
@@ -53,6 +53,11 @@ def of(cfg: Train) -> tuple[Stage, ...]:
         earlier = {each.name: each for each in stages[:number]}
         if (number == len(stages) - 1) == bool(stage.name) or stage.name in earlier:
             raise ValueError(f"{cfg.name}: stage {number + 1} is named {stage.name!r}: all but the last need names, each its own")
+        if stage.start and stage.cfg.init_from and not is_weights(stage.cfg.init_from):
+            raise ValueError(
+                f"init_from = {stage.cfg.init_from}: {cfg.name} trains in {len(stages)} stages, the last from the one before: no network would "
+                "start from that run. Name a file of weights, or choose settings with one stage"
+            )
         if stage.start and (stage.start not in earlier or earlier[stage.start].networks != stage.networks):
             raise ValueError(
                 f"{cfg.name}: stage {number + 1} starts from {stage.start!r}: name an earlier one with as many networks for each seed, "

@@ -221,12 +221,13 @@ def test_rectangles_of_the_paper_are_distributed_otherwise():
 
 
 @pytest.mark.parametrize("kind", ["speckle", "gaussian"])
-def test_the_last_images_of_a_batch_get_noise_of_one_of_the_strengths(kind):
+def test_a_share_of_each_batch_gets_noise_of_one_of_the_strengths(kind):
     image = np.full((64, 40, 40, 3), 100, np.uint8)
     got = run(Config(noise=kind, noise_share=0.25, noise_std=(0.05, 0.2), mean=(0.0,), std=(1.0,)), image)
-    np.testing.assert_allclose(got[:48], 100 / 255, atol=1e-6)
+    noisy = np.abs(got - 100 / 255).max((1, 2, 3)) > 1e-6
+    assert noisy.sum() == 16 and 4 <= noisy[:32].sum() <= 12  # wherever they are: a batch may hold one training set after another
     unit = 100 / 255 if kind == "speckle" else 1
-    strength = (got[48:] - 100 / 255).std((1, 2, 3)) / unit
+    strength = (got[noisy] - 100 / 255).std((1, 2, 3)) / unit
     near = [np.isclose(strength, wanted, rtol=0.06) for wanted in (0.05, 0.2)]
     assert (near[0] | near[1]).all() and near[0].any() and near[1].any()
     bright = run(Config(noise=kind, noise_share=1.0, mean=(0.0,), std=(1.0,)), np.full((4, 20, 20, 3), 250, np.uint8))

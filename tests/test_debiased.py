@@ -351,6 +351,8 @@ def test_seeds_do_not_become_groups():
 def test_the_data_set_says_what_black_and_white_are():
     data = dataclasses.replace(tiny.DATA, augment=tiny.shapes.Augment(mean=tuple(MEAN), std=tuple(STD), crop="padded", flip=0.5))
     np.testing.assert_allclose(program.find_pixel_range(data.open()), INFO.pixel_range(), rtol=1e-6)
+    padded = dataclasses.replace(data, augment=dataclasses.replace(data.augment, crop_px=data.side_px + 4))  # evaluation shows a border
+    np.testing.assert_allclose(program.find_pixel_range(padded.open()), INFO.pixel_range(), rtol=1e-6)
     np.testing.assert_array_equal(Info(2, 8, 1, 1).pixel_range(), [[0.0], [1.0]])
 
 

@@ -115,6 +115,8 @@ def test_a_linear_schedule_goes_through_its_milestones():
         update, state = descend(state)
         seen.append(float(update))
     np.testing.assert_allclose(seen, [0, 0.1, 0.2, 0.3, 0.4, 0.31, 0.22, 0.13, 0.04], atol=1e-6)
+    with pytest.raises(ValueError, match=r"warmup_epochs = 0.5: schedule = linear has its warm-up in factors"):
+        dataclasses.replace(settings, warmup_epochs=0.5).transform(INFO)
     for factors in ((1.0,), (1.0, 0.5)):
         with pytest.raises(ValueError, match="schedule = linear needs one for each of milestones_epochs"):
             dataclasses.replace(settings, factors=factors).transform(INFO)
@@ -127,9 +129,14 @@ def test_the_released_recipe_has_three_phases():
     assert [(stage.name, stage.start) for stage in (first, second, last)] == [("phase 1", ""), ("phase 2", "phase 1"), ("", "phase 2")]
     assert [stage.cfg.epochs for stage in (first, second, last)] == [6, 6, 3] and not last.cfg.optim.decay_norms
     assert all(stage.cfg.method.phases == "one" for stage in (first, second, last))
-    for changes in ({"epochs": 20}, {"data": tiny.DATA}):
+    other_crop = dataclasses.replace(cfg.data, augment=dataclasses.replace(cfg.data.augment, crop_px=160))
+    cosine = dataclasses.replace(cfg.optim, schedule="cosine")
+    for changes in ({"epochs": 20}, {"data": tiny.DATA}, {"batch_size": 64}, {"data": other_crop}, {"optim": cosine}):
         with pytest.raises(ValueError, match="phases = imagenet"):
             stages_of(dataclasses.replace(cfg, **changes))
+    with pytest.raises(ValueError, match="init_from = runs/erm:90: .* no network would start from that run"):
+        stages_of(dataclasses.replace(cfg, init_from="runs/erm:90"))
+    assert stages_of(dataclasses.replace(cfg, init_from="erm.safetensors"))[0].cfg.init_from == "erm.safetensors"
 
 
 def test_each_phase_goes_on_with_other_crops(tmp_path, monkeypatch):
@@ -144,8 +151,8 @@ def test_each_phase_goes_on_with_other_crops(tmp_path, monkeypatch):
     monkeypatch.setitem(resnet.BLOCKS, 10, (0, 0, 0, 0))  # images of several sizes need no more than a stem
     net = resnet.Config(depth=10, width=2, stem="half")
     cfg = tiny.train_config(net=net, data=data, epochs=2, batch_size=8)
-    cfg = dataclasses.replace(cfg, method=fast_adversarial.Config(phases="imagenet"))
+    cfg = fast_adversarial.in_phase(dataclasses.replace(cfg, method=fast_adversarial.Config(phases="imagenet")), phases[0])
     assert whole.run(cfg, tmp_path / "run") == 0
     saved = [json.loads((tmp_path / "run" / place / "config.json").read_text()) for place in ("stages/phase_1", ".")]
-    assert [each["data"]["augment"]["crop_px"] for each in saved] == [8, 224]
+    assert [each["data"]["augment"]["crop_px"] for each in saved] == [8, 8]
     assert sorted(path.name for path in (tmp_path / "run" / "responses" / "val").glob("*.npz")) == ["1.npz"]

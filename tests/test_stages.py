@@ -458,13 +458,13 @@ def test_stages_that_do_not_fit_are_refused(method, message):
 
 def test_infodrop_is_fine_tuned_without_dropping_from_its_own_end(tmp_path, monkeypatch):
     monkeypatch.setitem(resnet.BLOCKS, 10, (0, 0, 0, 0))  # stem and head: it drops after the stem
-    settings = {"net": tiny.train_config().net, "optim": tiny.Optim(lr=0.05), "epochs": 1}
+    settings = {"net": tiny.train_config().net, "optim": tiny.Optim(lr=0.05, gamma=0.5), "epochs": 1}
     method = infodrop.Config(finetune_epochs=2, finetune_lr=0.01)
     trained(tiny_run(method, **settings), tmp_path)
     last, dropping = plan.job(tiny_run(method, **settings), tmp_path), config.load(tmp_path / "stages" / "dropping")
     assert (dropping.method, dropping.epochs) == (infodrop.Config(finetune_lr=0.01), 1)
     assert (last.cfg.method, last.cfg.epochs) == (infodrop.Config(drop_rate=0.0, finetune_lr=0.01), 2)
-    assert (last.cfg.optim.lr, last.cfg.optim.milestones_epochs) == (0.01, (1.6,))
+    assert (last.cfg.optim.lr, last.cfg.optim.milestones_epochs, last.cfg.optim.gamma) == (0.01, (1.6,), 0.1)
     by_hand = dataclasses.replace(last.cfg, init_from=str(tmp_path / "stages" / "dropping"))
     trained(by_hand, tmp_path / "by_hand")
     equal(epoch(last.cfg, tmp_path), epoch(last.cfg, tmp_path / "by_hand"))

@@ -202,6 +202,19 @@ def test_order_labels_and_monotone_scale_do_not_matter():
     assert other == {**first, "pairs": {frozenset(name.replace("a", "z") for name in pair): p for pair, p in first["pairs"].items()}}
 
 
+@pytest.mark.parametrize("metric", ["error", "gap", "fpr95_softmax", "rms_calibration_error_at_temperature", "mad_calibration_error"])
+def test_errors_of_jaxbed_are_better_where_they_are_lower(metric, tmp_path, capsys):
+    rows = [f"{name},{run},d{number},{metric},{value + 0.01 * run + 0.001 * number}"
+            for name, value in (("good", 0.1), ("bad", 0.5)) for run in range(3) for number in range(8)]  # fmt: skip
+    (tmp_path / "scores.csv").write_text("\n".join(["algorithm,run,dataset,metric,value", *rows]))
+    given = [str(tmp_path / "scores.csv"), "--metric", metric, "--select", "last"]
+    assert main.main([*given, "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "good better than bad" in said and "--lower" in (tmp_path / "out" / "report.html").read_text()
+    assert main.main([*given, "--higher-is-better"]) == 0
+    assert "bad better than good" in capsys.readouterr().out
+
+
 def test_lower_is_better_is_the_mirror():
     frame = scores(3, 6, 2, lift=2.0)
     higher = analyse(frame)

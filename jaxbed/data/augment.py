@@ -55,7 +55,7 @@ class Config:
     saturation: NotNegative = 0.0  # as brightness
     hue: Annotated[float, Range(0, 0.5)] = 0.0  # shift uniform in [-x, x], in turns of the colour circle
     noise: Literal["none", "speckle", "gaussian"] = "none"  # in [0, 1] before normalisation; speckle: times the pixel
-    noise_share: Share = 0.5  # of every batch, its last images; a whole number of them
+    noise_share: Share = 0.5  # of every batch, a whole number of images, drawn anew
     noise_std: tuple[Positive, ...] = (0.15, 0.2, 0.35, 0.45, 0.6)  # one of these for each image (Rusak et al., 2020: speckle)
     erase: Share = 0.0  # probability of filling a rectangle after normalisation
     erase_form: Literal["torchvision", "zhong"] = (
@@ -116,7 +116,10 @@ def make(cfg: Config, shape: tuple[int, ...]) -> Callable[[jax.Array, jax.Array]
         size = image.shape[0]
         index = jnp.arange(size)
         sample_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
-        return jax.vmap(one)(sample_keys, image, index >= size - noisy_images(cfg, size))
+        noisy, count = index < 0, noisy_images(cfg, size)
+        if count:  # any of them: a batch may hold one training set after another
+            noisy = jax.random.permutation(jax.random.fold_in(key, size), size) < count
+        return jax.vmap(one)(sample_keys, image, noisy)
 
     return augment
 

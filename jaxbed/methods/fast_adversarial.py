@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxbed import values
 from jaxbed.config import Train
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.methods.parts import losses
@@ -44,6 +45,10 @@ PHASES = (
     Phase(6, 224, 352, 224, (0, 6), (0.1, 0.01)),
     Phase(3, 288, 352, 128, (0, 3), (0.01, 0.001)),
 )
+OF_PHASES = (
+    "batch_size", "data.stored_px", "data.augment.crop_px",
+    "optim.schedule", "optim.warmup_epochs", "optim.milestones_epochs", "optim.factors",
+)  # fmt: skip
 LR = 0.4
 WATCHED_STEPS = 5  # of the attack on validation images, each of a quarter of the radius
 
@@ -66,14 +71,13 @@ class Config:
             )
         if cfg.epochs != sum(phase.epochs for phase in PHASES):
             raise ValueError(f"epochs = {cfg.epochs}: method.phases = imagenet has {sum(phase.epochs for phase in PHASES)} in three phases")
+        for field in OF_PHASES:
+            now, first = (values.look_up(each, field, field) for each in (cfg, in_phase(cfg, PHASES[0])))
+            if now != first:
+                raise ValueError(f"{field} = {now}: each phase of method.phases = imagenet has its own. Leave it out, or take phases=one")
         stages = []
         for number, phase in enumerate(PHASES, 1):
-            data = dataclasses.replace(cfg.data, stored_px=phase.stored_px, augment=dataclasses.replace(augment, crop_px=phase.crop_px))
-            optim = dataclasses.replace(
-                cfg.optim, schedule="linear", warmup_epochs=0.0, milestones_epochs=phase.milestones_epochs, factors=phase.factors
-            )
-            method = dataclasses.replace(self, phases="one")
-            made = dataclasses.replace(cfg, method=method, data=data, optim=optim, epochs=phase.epochs, batch_size=phase.batch_size)
+            made = dataclasses.replace(in_phase(cfg, phase), method=dataclasses.replace(self, phases="one"), epochs=phase.epochs)
             name = f"phase {number}" if number < len(PHASES) else ""
             stages.append(Stage(name, made, start=f"phase {number - 1}" if number > 1 else ""))
         return tuple(stages)
@@ -118,6 +122,13 @@ class Config:
 
         made = from_loss(init_nets, loss, optim.transform(info), optim.hparams(), predict)
         return made._replace(attacked=attacked)
+
+
+def in_phase(cfg: Train, phase: Phase) -> Train:
+    """The run with the fields OF_PHASES as they are in a phase."""
+    data = dataclasses.replace(cfg.data, stored_px=phase.stored_px, augment=dataclasses.replace(cfg.data.augment, crop_px=phase.crop_px))
+    rate = {"schedule": "linear", "warmup_epochs": 0.0, "milestones_epochs": phase.milestones_epochs, "factors": phase.factors}
+    return dataclasses.replace(cfg, data=data, optim=dataclasses.replace(cfg.optim, **rate), batch_size=phase.batch_size)
 
 
 def shifted(shift: jax.Array, gradient: jax.Array, radius: float, step: float) -> jax.Array:

@@ -65,7 +65,7 @@ class Config:
         if self.variant == "biasbed":
             raise ValueError(f"finetune_epochs = {self.finetune_epochs}: BiasBed's variant drops to the end. Take 0, or variant=paper")
         decay = (0.8 * self.finetune_epochs,)
-        optim = dataclasses.replace(cfg.optim, lr=self.finetune_lr, schedule="step", milestones_epochs=decay, warmup_epochs=0.0)
+        optim = dataclasses.replace(cfg.optim, lr=self.finetune_lr, schedule="step", milestones_epochs=decay, gamma=0.1, warmup_epochs=0.0)
         plain = dataclasses.replace(self, drop_rate=0.0, finetune_epochs=0)
         tuned = dataclasses.replace(cfg, method=plain, optim=optim, epochs=self.finetune_epochs)
         if cfg.init_from and not is_weights(cfg.init_from):

@@ -15,7 +15,7 @@ from jaxbed.stats import claims, missing_cells, names, new_datasets, tables, the
 from jaxbed.stats import verdict as words
 from jaxbed.stats.audit import checks
 from jaxbed.stats.comparisons import published_tables, ranks, skillings_mack
-from jaxbed.stats.options import Options, check
+from jaxbed.stats.options import Options, check, for_metric
 from jaxbed.stats.reading import records
 from jaxbed.stats.reading import roles as role_file
 from jaxbed.stats.selection import failures, rules
@@ -69,7 +69,7 @@ def analyse(
     frame, failed = failures.apply(frame, options.missing, chance)
     warnings += [_warning("DIVERGED", failures.words(failed, options.missing))] if failed else []
 
-    options = options._replace(metric=records.metric(frame, options.metric))
+    options = for_metric(options, records.metric(frame, options.metric))
     if any(options.metric in source["measured"] for source in sources):  # of one epoch of each run, which was chosen then
         frame = frame[frame["metric"] == options.metric].assign(epoch=np.nan)
     wanted = _datasets(frame, options)

@@ -1,12 +1,14 @@
 """The options of `jaxbed stats`, and its command line."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxbed.stats.selection import failures, rules
 
 QUESTIONS = ("new-datasets", "these-datasets")
+ERRORS = re.compile(r"error|gap|fpr95_\w+|(rms|mad)_calibration_error\w*")  # metrics of jaxbed of which lower is better
 
 
 class Options(NamedTuple):
@@ -14,7 +16,7 @@ class Options(NamedTuple):
 
     question: str = "new-datasets"
     metric: str = "accuracy"
-    lower: bool = False  # lower is better
+    lower: bool | None = None  # whether lower is better; None: whether it is of this metric of jaxbed, else not
     select: str = "best_val"
     ties: str = "mean"
     datasets: str = "all"
@@ -60,6 +62,14 @@ def check(options: Options) -> None:
         raise ValueError("--missing floor needs scores where higher is better; use --missing drop with --lower")
 
 
+def for_metric(options: Options, metric: str) -> Options:
+    """The options with the recorded metric, and with its direction where none was asked for. Raises ValueError as `check` does."""
+    lower = ERRORS.fullmatch(metric) is not None if options.lower is None else options.lower
+    options = options._replace(metric=metric, lower=lower)
+    check(options)
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxbed stats",
@@ -88,7 +98,8 @@ def _parser() -> argparse.ArgumentParser:
         help="measure to compare (default accuracy, or pr_auc_weighted of multi-label sets); MODULE:FUNCTION: one of your own",
     )  # fmt: skip
     side = ask.add_mutually_exclusive_group()
-    side.add_argument("--higher-is-better", dest="lower", action="store_false", default=False, help="the default")
+    usual = "the default, but for jaxbed's own errors: error, gap, fpr95_..., rms_ and mad_calibration_error..."
+    side.add_argument("--higher-is-better", dest="lower", action="store_false", default=None, help=usual)
     side.add_argument("--lower", dest="lower", action="store_true", help="lower values of the metric are better")
     ask.add_argument(
         "--datasets", default=default.datasets, metavar="A,B|all|strict",

@@ -119,7 +119,8 @@ def find_pixel_range(source: Source) -> np.ndarray:
     """[2, C]: what the data set makes of a black and of a white pixel."""
     shape = source.train.image.shape[1:]
     images = jnp.stack([jnp.zeros(shape, jnp.uint8), jnp.full(shape, 255, jnp.uint8)])
-    return np.asarray(source.scale(images), np.float32)[:, 0, 0]
+    scaled = np.asarray(source.scale(images), np.float32)
+    return scaled[:, scaled.shape[1] // 2, scaled.shape[2] // 2]  # the centre, since borders may be padding
 
 
 def make_method(cfg: Train, source: Source) -> tuple[Info, Method]:

@@ -6,7 +6,7 @@ import textwrap
 from jaxbed.stats import tables
 from jaxbed.stats.analysis import Analysis
 from jaxbed.stats.comparisons import published_tables, ranks
-from jaxbed.stats.options import Options
+from jaxbed.stats.options import ERRORS, Options
 
 WIDTH = 100
 FLAGS = ("lower", "paired")  # options without a value
@@ -96,6 +96,7 @@ def command(facts: dict, options: dict) -> str:
         if name not in ("exclude", *FLAGS) and options[name] not in (usual, None):
             named.append((name, options[name]))
     words = ["jaxbed", "stats", *facts["input"], *(f"--{name}" for name in FLAGS if options[name])]
+    words += ["--higher-is-better"] if ERRORS.fullmatch(options["metric"]) and not options["lower"] else []
     words += [word for name, value in named for word in (f"--{name.replace('_', '-')}", str(value))]
     return shlex.join(words)
 
