@@ -55,8 +55,8 @@ def of(cfg: Train) -> tuple[Stage, ...]:
             raise ValueError(f"{cfg.name}: stage {number + 1} is named {stage.name!r}: all but the last need names, each its own")
         if stage.start and stage.cfg.init_from and not is_weights(stage.cfg.init_from):
             raise ValueError(
-                f"init_from = {stage.cfg.init_from}: {cfg.name} trains in {len(stages)} stages, the last from the one before: no network would "
-                "start from that run. Name a file of weights, or choose settings with one stage"
+                f"init_from = {stage.cfg.init_from}: {cfg.name} trains in {len(stages)} stages, the last from the one before: no "
+                "network would start from that run. Name a file of weights, or choose settings with one stage"
             )
         if stage.start and (stage.start not in earlier or earlier[stage.start].networks != stage.networks):
             raise ValueError(

@@ -134,7 +134,7 @@ def test_the_released_recipe_has_three_phases():
     for changes in ({"epochs": 20}, {"data": tiny.DATA}, {"batch_size": 64}, {"data": other_crop}, {"optim": cosine}):
         with pytest.raises(ValueError, match="phases = imagenet"):
             stages_of(dataclasses.replace(cfg, **changes))
-    with pytest.raises(ValueError, match="init_from = runs/erm:90: .* no network would start from that run"):
+    with pytest.raises(ValueError, match=r"init_from = runs/erm:90: .* no network would start from that run"):
         stages_of(dataclasses.replace(cfg, init_from="runs/erm:90"))
     assert stages_of(dataclasses.replace(cfg, init_from="erm.safetensors"))[0].cfg.init_from == "erm.safetensors"
 

@@ -108,6 +108,14 @@ def test_published_files_are_answered_as_they_are(trained, published, tmp_path, 
     ]
 
 
+@pytest.mark.parametrize("given", [("--mce-baseline", "nothing"), ("--out", "."), ("--out", "nothing/models.csv")])
+def test_what_cannot_be_read_or_written_is_refused_before_anything_is_answered(given, trained, tmp_path, monkeypatch, capsys):
+    workdir = copied(trained, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code, said = measure(capsys, workdir, "--select", "last", "--measures", "imagenet_c", *given)
+    assert code == 2 and " ".join(given) in said and not (workdir / "measures").exists()
+
+
 def test_mce_relative_to_another_run(trained, published, tmp_path, capsys):
     """Relative to itself it is 100 %, for a run of one seed; here it is that of two seeds relative to their mean."""
     workdir = copied(trained, tmp_path)

@@ -39,9 +39,10 @@ def load(
 ) -> Network:
     """The network of one seed, by default the first, with the weights after an epoch.
 
-    epoch: a number or "last"; None: the one that counts, which is that of best validation accuracy where the run has validation images and
-    else the last. Of a run with a grid, point is the folder of a grid point. modules: of your own, that the configuration names and that
-    may be imported. The data set is opened as for `jaxbed eval`: it has the names of the classes and the scaling of pixels.
+    epoch: a number or "last"; None: the one that counts, which is the first of best validation accuracy where the run has validation
+    images and else the last. Of a run with a grid, point is the folder of a grid point. modules: of your own, that the configuration
+    names and that may be imported. The data set is opened as for `jaxbed eval`: it has the names of the classes and the scaling of
+    pixels.
 
     Raises ValueError or FileNotFoundError, with what there is instead, for anything that the run does not have.
     """
@@ -82,8 +83,16 @@ def load(
     return Network(predict, shape, source.class_names, params, stats, chosen, seed)
 
 
-def epoch_of_seed(workdir: pathlib.Path, rule: str = "") -> dict[int, int]:
-    """{seed: the epoch that counts}, best_val or last by what a run answered; by default best_val where it has validation images."""
+def epoch_of_seed(workdir: pathlib.Path, rule: str = "", notes: list[str] | None = None) -> dict[int, int]:
+    """{seed: the epoch that counts}, best_val or last by what a run answered; by default best_val where it has validation images.
+
+    Of epochs with equal scores it is the first; `notes` gets a sentence where there are any.
+    """
     frame = metrics.scores(workdir)
-    chosen = rules.choose(frame, rule or ("best_val" if (frame["role"] == "val").any() else "last"))
+    chosen = rules.choose(frame, rule or ("best_val" if (frame["role"] == "val").any() else "last"), "first")
+    if notes is not None and (tied := int((chosen["tied_epochs"] > 1).sum())):
+        notes.append(
+            f"note: {workdir}: {tied} of {len(chosen)} seeds had several epochs with the best validation score, and the first is taken. "
+            "`jaxbed stats` takes their mean: compare its scores with --ties first"
+        )
     return {int(seed): int(epoch) for seed, epoch in zip(chosen["run"], chosen["epoch"], strict=True)}

@@ -43,6 +43,8 @@ def run(argv: Sequence[str]) -> int:
     asked = options.parse(processes.join(list(argv)))
     if asked.report is not None:
         report.check(asked.report, asked.workdirs)
+    if asked.out and (asked.out.is_dir() or not asked.out.parent.is_dir()):
+        raise ValueError(f"--out {asked.out} cannot be written: name a CSV file in a folder that exists, as models.csv")
     with processes.together(), progress.shown("jaxbed measure", "jaxbed.measures") if processes.is_first() else contextlib.nullcontext():
         tables: dict[pathlib.Path, pd.DataFrame] = {}
         notes: list[str] = []
@@ -77,6 +79,13 @@ class _Asked(NamedTuple):
     settings: "Settings"
     sets: dict[str, "EvaluationSet"]  # by the name of their folder
     cells: dict[str, "Cells"]  # of published files, by benchmark
+
+    def check_baseline(self, run: pathlib.Path | None, source: "Source") -> None:
+        """Raises as `_baseline` does, before anything is answered."""
+        for name, images in self.sets.items():
+            _baseline(run, name, source, images.decision)
+        if "imagenet_c" in self.cells:
+            _baseline(run, "imagenet_c", source, "argmax")
 
     def exams(self, source: "Source") -> list["Exam"]:
         """All that networks are asked."""
@@ -122,12 +131,14 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str])
     _, last, points, folder = plan.saved_job(cfg, workdir)
     fitted = dataclasses.replace(last, mesh=parallel.fitting(last.mesh))
     epochs: list[dict[int, int]] = [
-        dict(processes.first(functools.partial(_epochs, folder / point.name, asked.select))) for point in points
+        dict(processes.first(functools.partial(_epochs, folder / point.name, asked.select, notes))) for point in points
     ]
     opened: dict[int, _Asked] = {}
     for source in (point.source for point in points):  # grid points may share one
         if id(source) not in opened:
             opened[id(source)] = _open(source, changing, settings, asked)
+            if asked.mce_baseline not in asked.workdirs:  # or it will have been measured by then
+                opened[id(source)].check_baseline(asked.mce_baseline, source)
     if changing or opened[id(points[0].source)].cells:
         asked_of: Callable = lambda source: opened[id(source)].exams(source)  # noqa: E731
         if status := answering.answer(fitted, points, folder, asked_of, epochs, Log(folder)):
@@ -184,15 +195,15 @@ def _listed(path: pathlib.Path) -> list[str]:
     return listed
 
 
-def _epochs(workdir: pathlib.Path, rule: str) -> list[tuple[int, int]]:
-    """[(seed, epoch), ...]: which epoch of each seed counts. Raises ValueError for a rule that is none."""
+def _epochs(workdir: pathlib.Path, rule: str, notes: list[str]) -> list[tuple[int, int]]:
+    """[(seed, epoch), ...]: which epoch of each seed counts; adds to the notes. Raises ValueError for a rule that is none."""
     from jaxbed.evaluation import metrics, trained
 
     if rule.isdecimal():
         return [(int(seed), int(rule)) for seed in metrics.scores(workdir)["run"].unique()]
     if rule not in ("", "best_val", "last"):
         raise ValueError(f"--select {rule}: it is best_val, last or the number of an epoch")
-    return list(trained.epoch_of_seed(workdir, rule).items())
+    return list(trained.epoch_of_seed(workdir, rule, notes).items())
 
 
 def _photographs(folder: pathlib.Path | None) -> tuple[np.ndarray, ...]:
@@ -242,7 +253,7 @@ def _table(
     tests = [name for name, of_set in source.sets.items() if of_set.role == "test" and of_set.decision == "argmax"]
     for benchmark, cells in opened.cells.items():
         clean = _clean(frame, tests, epoch_of)
-        baseline = _baseline(asked.mce_baseline, benchmark, source, "argmax")
+        baseline = _baseline(asked.mce_baseline, benchmark, source, "argmax") if benchmark == "imagenet_c" else None
         folder = workdir / table.FOLDER / benchmark
         measured_cells = scores.of_files(folder, benchmark, cells.label, not cells.faults, epoch_of, clean, baseline)
         parts.append(measured_cells.assign(algorithm=algorithm, dataset=benchmark, role="ood"))

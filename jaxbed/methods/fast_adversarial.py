@@ -16,7 +16,7 @@ stand for its float16.
 """
 
 import dataclasses
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,10 +45,6 @@ PHASES = (
     Phase(6, 224, 352, 224, (0, 6), (0.1, 0.01)),
     Phase(3, 288, 352, 128, (0, 3), (0.01, 0.001)),
 )
-OF_PHASES = (
-    "batch_size", "data.stored_px", "data.augment.crop_px",
-    "optim.schedule", "optim.warmup_epochs", "optim.milestones_epochs", "optim.factors",
-)  # fmt: skip
 LR = 0.4
 WATCHED_STEPS = 5  # of the attack on validation images, each of a quarter of the radius
 
@@ -71,9 +67,8 @@ class Config:
             )
         if cfg.epochs != sum(phase.epochs for phase in PHASES):
             raise ValueError(f"epochs = {cfg.epochs}: method.phases = imagenet has {sum(phase.epochs for phase in PHASES)} in three phases")
-        for field in OF_PHASES:
-            now, first = (values.look_up(each, field, field) for each in (cfg, in_phase(cfg, PHASES[0])))
-            if now != first:
+        for field, first in fields_of(PHASES[0]).items():
+            if (now := values.look_up(cfg, field, field)) != first:
                 raise ValueError(f"{field} = {now}: each phase of method.phases = imagenet has its own. Leave it out, or take phases=one")
         stages = []
         for number, phase in enumerate(PHASES, 1):
@@ -124,11 +119,24 @@ class Config:
         return made._replace(attacked=attacked)
 
 
+def fields_of(phase: Phase) -> dict[str, Any]:
+    """What a phase sets in a run, but for its epochs."""
+    return {
+        "batch_size": phase.batch_size,
+        "data.stored_px": phase.stored_px,
+        "data.augment.crop_px": phase.crop_px,
+        "optim.schedule": "linear",
+        "optim.warmup_epochs": 0.0,
+        "optim.milestones_epochs": phase.milestones_epochs,
+        "optim.factors": phase.factors,
+    }
+
+
 def in_phase(cfg: Train, phase: Phase) -> Train:
-    """The run with the fields OF_PHASES as they are in a phase."""
-    data = dataclasses.replace(cfg.data, stored_px=phase.stored_px, augment=dataclasses.replace(cfg.data.augment, crop_px=phase.crop_px))
-    rate = {"schedule": "linear", "warmup_epochs": 0.0, "milestones_epochs": phase.milestones_epochs, "factors": phase.factors}
-    return dataclasses.replace(cfg, data=data, optim=dataclasses.replace(cfg.optim, **rate), batch_size=phase.batch_size)
+    """The run with what a phase sets."""
+    for field, value in fields_of(phase).items():
+        cfg = values.with_field(cfg, field, value)
+    return cfg
 
 
 def shifted(shift: jax.Array, gradient: jax.Array, radius: float, step: float) -> jax.Array:

@@ -75,6 +75,9 @@ def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence
     _derive(joined)
     leaned = _columns(joined, biases, BIASES, "biases")
     scored = _columns(joined, benchmarks, BENCHMARKS, "benchmarks")
+    of_sets = [name for name in joined.columns if ":" in name and name.partition(":")[0] in {*BIASES, *BENCHMARKS}]
+    if unused := [name for name in of_sets if name not in (*leaned, *scored)]:
+        notes.append(f"columns of one set each are left out: {names.listed(unused)}; name them with --biases or --benchmarks")
     if both := sorted(set(leaned) & set(scored)):
         raise ValueError(f"{names.listed(both)} cannot be a bias and a benchmark at once")
     wide = pd.DataFrame({name: _numbers(joined, name, notes) for name in (*leaned, *scored)}).set_axis(joined["model"])
