@@ -354,6 +354,7 @@ def test_paths_and_options_that_cannot_be_used_are_an_error(tmp_path, capsys, ru
     refused("--select first: it must be last, best_val or the number of an epoch", run, "--select", "first")
     refused("9.npz is missing: of mvh_false_colour there are answers of epochs 1, 2; run: jaxbed eval", run, "--select", "9")
     file = write(tmp_path, "contrast_a_1.csv", f"{HEADER}\n{LINE}")
+    refused("--select first: it must be last, best_val or the number of an epoch", file, "--select", "first")
     refused("--export writes answers of workdirs, and no PATH is a workdir", file, "--export", tmp_path / "e")
     refused("--export", run, "--export", file)
     refused("is a file; name a directory", run, "--out", file)

@@ -492,6 +492,7 @@ def test_made_up_tables_are_recomputed(tmp_path, capsys):
     ]
     code, said = command(capsys, "--paper", "shift", "--tables", tmp_path)
     assert code == 0 and "- / + *" in said and "misprint: table 1" in said, said
+    assert "note: table 10 is not shown: table10_shifts.csv is missing" in said and "table 11 is not shown" not in said
     (tmp_path / "table10_shifts.csv").write_text("dataset,kind\nDFR,size\n")
     code, said = command(capsys, "--paper", "shift", "--tables", tmp_path)
     assert code == 2 and "table10_shifts.csv: column 'shift' is missing" in said

@@ -216,7 +216,10 @@ def answers_of(workdir: pathlib.Path, dataset: str, epoch_of: Mapping[int, int])
 def _about(workdir: pathlib.Path) -> tuple[str, dict]:
     """(name of the algorithm, content of sets.json)."""
     config, sets = workdir / "config.json", workdir / "responses" / "sets.json"
-    for path, cure in ((config, "python -m jaxbed.main --config=... makes one"), (sets, f"run: jaxbed eval {workdir}")):
+    for path, cure in (
+        (config, f"{workdir} is not the workdir of a run (python -m jaxbed.main makes one)"),
+        (sets, f"run: jaxbed eval {workdir}"),
+    ):
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing: {cure}")
     return files.read_object(config)["name"], read_sets(sets)

@@ -53,6 +53,8 @@ def read(paths: Sequence[Path], rule: str, notes: list[str]) -> tuple[list[Table
 
     What is left out is appended to `notes`. Raises ValueError or FileNotFoundError, with the cure, for what cannot be used.
     """
+    if not rule.isdecimal() and rule not in ("last", "best_val"):
+        raise ValueError(f"--select {rule}: it must be last, best_val or the number of an epoch")
     of_workdirs: list[Table] = []
     of_files: list[Table] = []
     for path in paths:
@@ -145,11 +147,9 @@ def _published(dataset: str, subject: str, trials: metrics.Trials, row: int) -> 
 
 
 def _epochs(frame: pd.DataFrame, rule: str) -> list[tuple[int, int]]:
-    """[(seed, epoch), ...]. Raises ValueError for an unknown rule."""
+    """[(seed, epoch), ...]."""
     if rule.isdecimal():
         return [(int(seed), int(rule)) for seed in frame["run"].unique()]
-    if rule not in ("last", "best_val"):
-        raise ValueError(f"--select {rule}: it must be last, best_val or the number of an epoch")
     if rule == "last":  # also of a seed that diverged
         return [(int(seed), int(epoch)) for seed, epoch in frame.groupby("run", sort=False)["epoch"].max().items()]
     chosen = rules.choose(frame, rule)

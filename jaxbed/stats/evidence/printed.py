@@ -7,15 +7,16 @@ import pandas as pd
 from jaxbed.stats.evidence import published
 from jaxbed.stats.reading import delimited
 
-SHIFTS = "table10_shifts.csv"
 NUMBERS = tuple(range(1, 14))
 
 
 def tables(folder: Path) -> dict[str, pd.DataFrame]:
     """{"Table 1": rows of texts, ...} in order. Tables 10 and 11 are there where their files are, which nothing else needs."""
     found = {int(number): _wide(delimited.read(folder / name)) for number, name in published.FILES.items()}
-    if (folder / SHIFTS).is_file():
-        shifts = published.read_table(folder / SHIFTS, ("dataset", "shift")).groupby("dataset", sort=False)["shift"].agg(", ".join)
+    if (folder / published.SHIFTS).is_file():
+        shifts = (
+            published.read_table(folder / published.SHIFTS, ("dataset", "shift")).groupby("dataset", sort=False)["shift"].agg(", ".join)
+        )
         found[10] = shifts.rename("shifts").reset_index()
     if all((folder / name).is_file() for name in published.NAMES_AND_SIZES):
         columns = (("dataset", "name_in_caption"), ("dataset", "split", "images"))

@@ -57,6 +57,7 @@ FILES = {
     "5": "table5_blur_error.csv", "7": "table7_imagenet_r_error_full.csv", "8": "table8_imagenet_c.csv",
     "9": "table9_imagenet_a_accuracy.csv", "12": "table12_imagenet_c_ablation.csv", "13": "table13_imagenet_r_ablation.csv",
 }  # fmt: skip
+SHIFTS = "table10_shifts.csv"
 NAMES_AND_SIZES = ("table11_names.csv", "table11_sizes.csv")
 MISNAMED = {  # {(data set, name of a test set in table 11): (the table of its scores, its column there, what the name is)}
     ("DFR", "viewpoint - frontal"): ("3", "Viewpoint_SideBack", "frontal is the viewpoint of the training images, by the authors' code"),
@@ -83,6 +84,13 @@ def read(folder: Path, margins: Path | None = None) -> Published:
     of_shifted = {name: drawn[name] for name in shifted}
     of_iid = {name: drawn[f"IID of {name}"] for name in iid}
     notes = ["DFR: mAP is no share of images, so a printed value has no standard error: its cells are undecided"]
+    optional = {"10": (SHIFTS,), "11": NAMES_AND_SIZES}
+    notes += [
+        f"table {number} is not shown: {name} is missing"
+        for number, files in optional.items()
+        for name in files
+        if not (folder / name).is_file()
+    ]
     given = Given(PAIRS, of_shifted, of_iid, list(PLAIN), runs.read_margins(margins, list(of_shifted)), notes, {}, REAL)
     return Published(given, misprints, views)
 
