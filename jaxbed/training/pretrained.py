@@ -37,7 +37,7 @@ FAMILIES = (
     Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc", {"layout": "torchvision"}),
     Family("layer0.conv1.weight", convert.from_cadene, 'resnet.Config(gate="se", layout="caffe")', "last_linear", {"layout": "caffe"}),
     Family("resnet/root_block/standardized_conv2d/kernel", bit.from_npz, "bit.Config()", "head"),
-    Family("classifier.weight", dpn.from_torch, "dpn.Config()", "classifier", {"last_activation": "elu"}),
+    Family("classifier.weight", dpn.from_torch, "dpn.Config()", "classifier"),
     Family("features.conv1_1.conv.weight", dpn.from_torch, "dpn.Config()", "last_linear", {"last_activation": "relu"}),
     RESNETS,
 )
