@@ -177,7 +177,7 @@ def _reason(error: Exception, path: pathlib.Path) -> str:
 
 
 def describe(cfg: Train) -> list[str]:
-    """A line for each field that can be given: its name, what it holds now, what is allowed; below, what it means, where its class says so."""
+    """A line for each field that can be given: its name, its value, what is allowed; below, what it means, where its class says so."""
     rows = [(f"--config.{field}", str(value), values.allowed(hint), _meaning(cfg, field)) for field, value, hint, _ in values.fields(cfg)]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     lines = []
