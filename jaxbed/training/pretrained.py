@@ -28,17 +28,21 @@ class Family(NamedTuple):
     fields: Mapping[str, str] = MappingProxyType({})  # of the configuration, that the file's shapes do not tell and its names do
 
 
-RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()", "fc", {"layout": "torchvision"})
+TORCHVISION = {"layout": "torchvision", "shortcut": "conv"}
+POOLED = {"layout": "torchvision", "shortcut": "mean"}
+CAFFE = {"layout": "caffe", "shortcut": "conv"}
+RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()", "fc", TORCHVISION)
 FAMILIES = (
     Family("_conv_stem.weight", efficientnet.from_torch, "efficientnet.Config()", "_fc"),
     Family("stem.0.weight", convnext.from_torch, "convnext.Config()", "head.fc"),
     Family("cls_token", vit.from_torch, "vit.Config()", "head"),
     Family("class_token", vit.from_torch, "vit.Config()", "heads.head"),
-    Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc", {"layout": "torchvision"}),
-    Family("layer0.conv1.weight", convert.from_cadene, 'resnet.Config(gate="se", layout="caffe")', "last_linear", {"layout": "caffe"}),
+    Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc", TORCHVISION),
+    Family("layer0.conv1.weight", convert.from_cadene, 'resnet.Config(gate="se", layout="caffe")', "last_linear", CAFFE),
     Family("resnet/root_block/standardized_conv2d/kernel", bit.from_npz, "bit.Config()", "head"),
     Family("classifier.weight", dpn.from_torch, "dpn.Config()", "classifier"),
     Family("features.conv1_1.conv.weight", dpn.from_torch, "dpn.Config()", "last_linear", {"last_activation": "relu"}),
+    Family("layer2.0.downsample.2.weight", convert.from_torch, 'resnet.Config(shortcut="mean")', "fc", POOLED),
     RESNETS,
 )
 
@@ -146,7 +150,8 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
         raise ValueError(f"init_from = {source}: {error}. Save the network's own state_dict, {names}") from None
     for field, value in family.fields.items():
         if (has := getattr(net, field, value)) != value:
-            raise ValueError(f"init_from = {source}: its network has net.{field} = {value}, and this run's has {has}: set it to {value}")
+            cure = f"give --config.net.{field}={value}"
+            raise ValueError(f"init_from = {source}: its network has net.{field} = {value}, and this run's has {has}: {cure}")
     fresh: set[str] = set()
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
