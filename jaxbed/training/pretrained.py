@@ -54,17 +54,19 @@ def load(
     say: Callable[[str], None],
     members: np.ndarray | None = None,
     net: Any = None,
+    trains: bool = True,
 ) -> Run:
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
     weights of a network of FAMILIES, for all seeds. Networks that are not there are newly initialised. BACKBONE+HEAD are two such files,
     the second with the last layer alone. net, the run's, is compared with what the names in a file say of a network and its shapes do not.
-    members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
+    members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own. trains: False for a run of 0
+    epochs, in which nothing may be newly initialised.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
     if config.is_weights(source):
-        return _from_file(source, program, run, say, net)
+        return _from_file(source, program, run, say, net, trains)
     workdir, origin, epochs, epoch = _epoch_of(source, program.seeds.size, say)
     abstract = program.saved
     if members is None and (there := epochs.members(epoch)) != program.seeds.size:
@@ -77,6 +79,9 @@ def load(
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape[1:]), x.dtype, sharding=copied), abstract)
     wanted, other = set(abstract["params"]), epochs.networks(epoch)
     fresh = sorted(wanted - other) if wanted & other else []
+    if fresh and not trains:
+        cure = "take a run of this method, or give --config.epochs=1 or more"
+        raise ValueError(f"init_from = {source} has no network {', '.join(fresh)}, and epochs = 0 trains nothing: {cure}")
     for kind in ("params", "stats"):
         abstract[kind] = {name: tree for name, tree in abstract[kind].items() if name not in fresh}
     if difference := epochs.difference(epoch, abstract):
@@ -134,7 +139,7 @@ def _files(source: str) -> list[pathlib.Path]:
     raise FileNotFoundError(f"init_from = {source}: there is no {f'file {missing}' if missing else 'such file'}")
 
 
-def _from_file(source: str, program: Program, run: Run, say: Callable[[str], None], net: Any) -> Run:
+def _from_file(source: str, program: Program, run: Run, say: Callable[[str], None], net: Any, trains: bool) -> Run:
     file, *heads = _files(source)
     state = torch_files.read(file, say)
     family = next((family for family in FAMILIES if family.mark in state), RESNETS)
@@ -152,7 +157,7 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
         if (has := getattr(net, field, value)) != value:
             cure = f"give --config.net.{field}={value}"
             raise ValueError(f"init_from = {source}: its network has net.{field} = {value}, and this run's has {has}: {cure}")
-    fresh: set[str] = set()
+    fresh: dict[str, str] = {}  # {array: how the file's differs}
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
         flat, used = traverse_util.flatten_dict(given), set()
@@ -160,13 +165,13 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
         for path_of_leaf, leaf in traverse_util.flatten_dict(nets).items():
             name = path_of_leaf[1:]  # without the network's
             given_leaf = flat.get(name)
+            has = "lacks it" if given_leaf is None else f"has {list(given_leaf.shape)}"
             if given_leaf is not None and given_leaf.shape == leaf.shape[1:]:
                 used.add(name)
                 leaf = program.seeds.place(np.broadcast_to(given_leaf, leaf.shape), "seed")
             elif not name[0].startswith(BODY):
-                fresh.add("/".join(path_of_leaf))
+                fresh["/".join(path_of_leaf)] = f"{list(leaf.shape[1:])} here and the file {has}"
             else:
-                has = "lacks it" if given_leaf is None else f"has {list(given_leaf.shape)}"
                 raise ValueError(f"init_from = {source}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
             filled[path_of_leaf] = leaf
         if unknown := {"/".join(name) for name in set(flat) - used if name[0].startswith(BODY)}:
@@ -178,5 +183,9 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
         raise ValueError(
             f"init_from = {source}: nothing of it fits the networks of this run: in the config file, give it a {family.config}"
         )
+    if fresh and not trains:
+        array = min(fresh)
+        cure = "name a file that fits (BACKBONE+HEAD where the head has a file of its own), or give --config.epochs=1 or more"
+        raise ValueError(f"init_from = {source}: {array} is {fresh[array]}, and epochs = 0 trains nothing: {cure}")
     say(f"starting from {source}" + (f"; newly initialised: {', '.join(sorted(fresh))}" if fresh else ""))
     return run.replace(state=filled)
