@@ -1,4 +1,4 @@
-r"""BiasBed's protocol in one command: every method on one data set, with the same seeds, evaluated after every epoch, then compared.
+r"""BiasBed's protocol in one command: its methods and newer ones on one data set, same seeds, evaluated after every epoch, compared.
 
     python scripts/biasbed.py [shapes] [--out DIR] [--methods erm,sagnet] [--seeds 5] [--config.NAME=VALUE ...]
     python scripts/biasbed.py imagenet --config.data.train=DIR --config.data.val=DIR --config.data.edge=DIR ... \
@@ -8,7 +8,7 @@ Each method is a run of its own, `python -m jaxbed.main`, in DIR/<method>; what 
 command goes on. In the end come `jaxbed stats` over all runs, DIR/stats/report.html, and how long each method took this time.
 
 Debiased needs a style network: on `shapes` it is trained first (a minute), elsewhere --style names its file. Methods that train on other
-images run where these are named: --stylized, --cae, --edsr. What does not run is said.
+images run where these are named: --stylized, --cae, --edsr. DeepAugment's three run on ImageNet alone. What does not run is said.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", nargs="?", default="shapes", help="a setting of jaxbed/presets/datasets.py; default: shapes")
     parser.add_argument("--out", type=pathlib.Path, help="default: runs/biasbed-DATASET")
-    parser.add_argument("--methods", default=",".join(METHODS), help="default: all")
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"default: {', '.join(METHODS)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--style", default="", help="safetensors file of the style network, see data_prep/style_network.py")
     parser.add_argument("--stylized", default="", help="Stylized-ImageNet's training images")

@@ -20,7 +20,7 @@ fi
 
 wanted="$(cksum pyproject.toml) ${EXTRAS:-}"
 if [ "$(cat .venv/installed 2>/dev/null)" != "$wanted" ]; then
-  echo "installing jaxbed in .venv (about 1.2 GB, a minute or two)"
+  echo "installing jaxbed in .venv (1.2 to 1.6 GB, a minute or two)"
   pip=(.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check)
   jaxbed=(--editable ".${EXTRAS:+[$EXTRAS]}")
   export PYTHONWARNINGS=ignore  # setuptools would warn of every editable installation

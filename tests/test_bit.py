@@ -123,23 +123,25 @@ def test_a_width_without_groups_is_refused():
         bit.Config(width=48).make(7)
 
 
-def loaded(net, path, said):
+def loaded(net, path, said, trains=True):
     """The parameters of the file; of all others only the shapes."""
     program = tiny.program(tiny.train_config(net=net, data=SMALL, init_from=str(path)), trains=False)
     run = Run(program.state, alive=None, sums={})
-    return pretrained.load(str(path), program, run, said.append, net=net).state.params["net"]
+    return pretrained.load(str(path), program, run, said.append, net=net, trains=trains).state.params["net"]
 
 
 def test_runs_start_from_a_file(shallow, tmp_path):
-    """A head of other classes is drawn anew; another network's file, and a damaged one, are refused."""
+    """A head of other classes is drawn anew where it is trained; another network's file, and a damaged one, are refused."""
     path, said = tmp_path / "bit.npz", []
     np.savez(path, **state())
     net = bit.Config(width=WIDTH)
-    config.check(tiny.train_config(net=net, data=SMALL, epochs=0, init_from=str(path)))
+    config.check(tiny.train_config(net=net, data=SMALL, init_from=str(path)))
     params = loaded(net, path, said)
     kernel = state()["resnet/block2/unit02/b/standardized_conv2d/kernel"]
     np.testing.assert_array_equal(params["stage2_block1"]["conv2"]["kernel"], np.stack([kernel] * 2))
     assert said == [f"starting from {path}; newly initialised: net/head/bias, net/head/kernel"]
+    with pytest.raises(ValueError, match=r"head/bias is \[16\] here and the file has \[7\], and epochs = 0 trains nothing: name a file"):
+        loaded(net, path, said, trains=False)
     with pytest.raises(ValueError, match=r"bit\.npz: stage2_block0/conv1/kernel is \[.*\] here and the file has \[.*\]: another net"):
         loaded(tiny.RESNET_4, path, said)
     (tmp_path / "cut.npz").write_bytes(path.read_bytes()[:-1000])

@@ -16,6 +16,7 @@ import jaxbed
 from jaxbed import cli, command_line, config, main
 from jaxbed.evaluation import decision_rules, measures
 from jaxbed.measures import options as measuring
+from jaxbed.methods import augmix, debiased, end, infodrop, lnl, mixstyle, rebias, rsc, sagnet
 from jaxbed.models import resnet
 from jaxbed.presets import datasets, published
 from jaxbed.stats import main as statistics
@@ -24,7 +25,9 @@ from jaxbed.stats.comparisons import pairwise
 from jaxbed.stats.consistency import main as consistency
 from jaxbed.stats.correlations import main as correlations
 from jaxbed.stats.evidence import main as evidence
+from jaxbed.stats.evidence import report
 from jaxbed.stats.figures import drawing
+from jaxbed.stats.reading import columns, records
 from jaxbed.stats.selection import rules
 from jaxbed.tuning import grid, sweep
 from jaxbed.values import look_up
@@ -185,6 +188,32 @@ def test_published_settings_are_those_of_the_code(capsys):
     assert capsys.readouterr().out.strip() in (ROOT / "docs" / "methods" / "published.md").read_text()
 
 
+METHODS_WITH_CHOICES = {  # in the documentation, a section of a method
+    "InfoDrop": infodrop, "RSC": rsc, "Debiased": debiased, "SagNet": sagnet, "MixStyle": mixstyle, "EnD": end, "LNL": lnl,
+    "ReBias": rebias, "AugMix": augmix,
+}  # fmt: skip
+
+
+def test_lists_of_choices_say_which_is_the_default():
+    text, listed = "".join(path.read_text() for path in (ROOT / "docs" / "methods").glob("*.md")), set()
+    for heading, section in re.findall(r"^## (.+)\n((?:(?!##? ).*\n)*)", text, re.MULTILINE):
+        if fields := set(re.findall(r"^\* `(\w+)=\w+`", section, re.MULTILINE)):
+            said, defaults = dict(re.findall(r"`(\w+)=(\w+)` \(default\)", section)), METHODS_WITH_CHOICES[heading].Config()
+            assert said == {field: str(getattr(defaults, field)) for field in fields}, heading
+            listed.add(heading)
+    assert listed == set(METHODS_WITH_CHOICES)
+
+
+def test_columns_of_scores_are_listed():
+    text = (ROOT / "docs" / "statistics.md").read_text()
+    assert [name for name in (*columns.SYNONYMS, *columns.GROUPS, *records.ROLES, *records.STATUSES) if f"`{name}`" not in text] == []
+
+
+def test_decisions_about_hypotheses_are_listed():
+    text = (ROOT / "docs" / "evidence.md").read_text()
+    assert [symbol for symbol in report.OF_SYMBOLS if f"\n| {symbol or report.BLANK} | " not in text] == []
+
+
 def test_selection_rules_and_options_of_the_statistics_are_listed():
     text = (ROOT / "docs" / "statistics.md").read_text()
     for rule in rules.RULES:
@@ -195,7 +224,8 @@ def test_selection_rules_and_options_of_the_statistics_are_listed():
 
 def test_measures_and_decision_rules_are_listed():
     measured, sets = ((ROOT / "docs" / name).read_text() for name in ("measures.md", "datasets.md"))
-    assert [name for name in measures.MEASURES if f"`{name}`" not in measured] == []
+    known = (*measures.MEASURES, *measures.CALIBRATION, *measures.ANOMALIES, *measures.MULTI_LABEL)
+    assert [name for name in known if f"`{name}`" not in measured] == []
     assert [name for name in decision_rules.RULES if name.startswith("sixteen") and f"`{name}`" not in sets.replace("=six", "`six")] == []
 
 

@@ -6,9 +6,14 @@ import jax
 import numpy as np
 import published_resnets as made_up
 import pytest
+import tiny
+from safetensors.numpy import save_file
 
 from jaxbed import method
 from jaxbed.models import dpn
+from jaxbed.presets import published
+from jaxbed.training import pretrained
+from jaxbed.training.program import Run
 
 CLASSES = 7
 SMALL = dpn.Size(6, 3, 4, 2, 8, (1, 2, 0, 0), (2, 3, 0, 0))  # of a stage each: shortcut; shortcut that halves, none
@@ -79,7 +84,7 @@ def answer(state, elu):
     return x.mean((2, 3)) @ state[f"{head}.weight"][:, :, 0, 0].T + state[f"{head}.bias"]
 
 
-@pytest.mark.parametrize(("head", "activation"), [("last_linear", "relu"), ("classifier", "elu")])
+@pytest.mark.parametrize(("head", "activation"), [("last_linear", "relu"), ("classifier", "relu"), ("classifier", "elu")])
 def test_published_weights_give_the_logits_of_another_implementation(small, head, activation):
     """Two seeds in an array, in two parts."""
     cfg = dpn.Config(68, activation)
@@ -98,15 +103,33 @@ def test_published_weights_give_the_logits_of_another_implementation(small, head
     np.testing.assert_allclose(found, [answer(each, activation == "elu") for each in states], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("activation", ["relu", "elu"])
+def test_files_of_timm_start_a_network_with_either_activation(small, tmp_path, activation):
+    """Its names tell no version."""
+    path, net = tmp_path / "dpn.safetensors", dpn.Config(68, activation)
+    save_file(state("classifier"), path)
+    program = tiny.program(tiny.train_config(net=net, init_from=str(path)), trains=False)
+    params = pretrained.load(str(path), program, Run(program.state, alive=None, sums={}), print, net=net).state.params["net"]
+    scale = state("classifier")["features.conv5_bn_ac.bn.weight"]
+    np.testing.assert_array_equal(params["stage4_norm"]["scale"], np.stack([scale] * 2))
+
+
 @pytest.mark.parametrize("name", ["conv1_1.conv", "features.conv6_1.c1x1_a.conv", "features.conv2_1.c1x1_d.conv"])
 def test_foreign_names_are_an_error(name):
     with pytest.raises(ValueError, match=f"weights: '{name}.weight' is no array of a Dual Path Network as pretrained"):
         dpn.from_torch({f"{name}.weight": np.zeros(3, np.float32)})
 
 
+@pytest.mark.parametrize("name", [name for name in published.NETWORKS if "dpn" in name])
+def test_published_networks_end_in_a_relu(name):
+    """As pretrainedmodels has them, and timm since 0.9."""
+    assert published.NETWORKS[name].net.last_activation == "relu"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [68, 98])
 def test_timm_gives_the_same_logits(size):
+    """Since 0.9."""
     torch, timm = pytest.importorskip("torch"), pytest.importorskip("timm")
     torch.manual_seed(0)
     theirs = timm.create_model(f"dpn{size}").eval()
@@ -117,6 +140,6 @@ def test_timm_gives_the_same_logits(size):
     with torch.no_grad():
         expected = theirs(torch.tensor(image.transpose(0, 3, 1, 2))).numpy()
     params, stats = dpn.from_torch({name: array.numpy() for name, array in theirs.state_dict().items()})
-    net = dpn.Config(size, "elu").make(1000)
+    net = published.NETWORKS[f"timm_dpn{size}"].net.make(1000)
     found = jax.jit(lambda params: method.apply_net(net, params, stats, image, False)[0])(params)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())

@@ -180,6 +180,34 @@ def test_a_head_of_other_classes_is_drawn_anew(weights, tmp_path):
     assert messages[0].endswith("newly initialised: net/head/bias, net/head/kernel")
 
 
+def nine_classes(state):
+    return {name: array[:9] if name.startswith("fc.") else array for name, array in state.items()}
+
+
+def no_head(state):
+    return {name: array for name, array in state.items() if not name.startswith("fc.")}
+
+
+@pytest.mark.parametrize(("change", "has"), [(nine_classes, r"has \[9\]"), (no_head, "lacks it")])
+@pytest.mark.parametrize("method", ["erm", "lff"])
+def test_without_training_nothing_of_a_file_may_be_new(weights, tmp_path, monkeypatch, method, change, has):
+    monkeypatch.setitem(resnet.BLOCKS, 10, resnet.BLOCKS[4])  # a depth that users have
+    path = tmp_path / "weights.safetensors"
+    save_file(change(load_file(weights[0])), path)
+    cfg = small(method, net=dataclasses.replace(tiny.RESNET_4, depth=10), epochs=0, init_from=str(path))
+    message = rf"/head/bias is \[16\] here and the file {has}, and epochs = 0 trains nothing: name a file that fits"
+    with pytest.raises(ValueError, match=message):
+        main.run(cfg, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_training_no_network_may_be_new(trained, tmp_path):
+    cfg = tiny.mlp_config("dfr", data=SMALL, epochs=0, init_from=str(trained[0]))
+    with pytest.raises(ValueError, match="has no network retrained, and epochs = 0 trains nothing: take a run of this method, or give"):
+        main.run(cfg, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_head_may_be_in_a_second_file(weights, tmp_path):
     """As those of DINO and SwAV. File names may have a "+" too."""
     path, params, stats = weights

@@ -56,16 +56,42 @@ def test_res2nets_have_the_published_millions_of_parameters(name, millions):
 @pytest.mark.parametrize(
     ("array", "net", "message"),
     [
-        ("layer0.conv1.weight", resnet.Config(gate="se"), "net.layout = caffe, and this run's has torchvision: set it to caffe"),
-        ("conv1.weight", resnet.Config(layout="caffe"), "net.layout = torchvision, and this run's has caffe: set it to torchvision"),
-        ("features.conv1_1.conv.weight", dpn.Config(68, "elu"), "net.last_activation = relu, and this run's has elu: set it to relu"),
+        ("layer0.conv1.weight", resnet.Config(gate="se"), "layout = caffe, and this run's has torchvision: give --config.net.layout=caffe"),
+        (
+            "conv1.weight",
+            resnet.Config(layout="caffe"),
+            "torchvision, and this run's has caffe: give --config.net.layout=torchvision",
+        ),
+        ("layer2.0.downsample.2.weight", resnet.Config(), "shortcut = mean, and this run's has conv: give --config.net.shortcut=mean"),
+        ("conv1.weight", resnet.Config(shortcut="mean"), "shortcut = conv, and this run's has mean: give --config.net.shortcut=conv"),
+        ("conv1.0.weight", resnet.Config(shortcut="mean"), "shortcut = conv, and this run's has mean: give --config.net.shortcut=conv"),
+        ("0.0.weight", resnet.Config(shortcut="mean"), "shortcut = conv, and this run's has mean: give --config.net.shortcut=conv"),
+        (
+            "features.conv1_1.conv.weight",
+            dpn.Config(68, "elu"),
+            "last_activation = relu, and this run's has elu: give --config.net.last_activation=relu",
+        ),
     ],
 )
 def test_what_names_say_of_a_network_and_shapes_do_not_is_compared(array, net, message, tmp_path):
     path = tmp_path / "weights.safetensors"
-    save_file({array: np.zeros((4, 3, 3, 3), np.float32)}, path)
+    save_file({array: np.zeros(4 if "downsample" in array else (4, 3, 3, 3), np.float32)}, path)
     with pytest.raises(ValueError, match=message):
         pretrained.load(str(path), None, None, print, net=net)
+
+
+@pytest.mark.parametrize("stem", ["imagenet", "deep", "small"])
+@pytest.mark.parametrize("shortcut", ["conv", "mean"])
+def test_names_of_every_resnet_say_its_shortcut(stem, shortcut, tmp_path):
+    """Whatever its stem, and also where its first stage has none."""
+    other = {"conv": "mean", "mean": "conv"}[shortcut]
+    net, other_net = (resnet.Config(10, 4, stem=stem, shortcut=each) for each in (shortcut, other))
+    image = jax.ShapeDtypeStruct((1, 64, 64, 3), np.float32)
+    trees = jax.eval_shape(functools.partial(method.init_net, net.make(7)), jax.random.key(0), image)
+    path = tmp_path / "weights.safetensors"
+    save_file(convert.to_torch(*jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), trees), shortcut), path)
+    with pytest.raises(ValueError, match=f"shortcut = {shortcut}, and this run's has {other}: give --config.net.shortcut={shortcut}"):
+        pretrained.load(str(path), None, None, print, net=other_net)
 
 
 @pytest.mark.parametrize("name", published.NETWORKS)

@@ -73,7 +73,7 @@ def test_published_weights_give_the_logits_of_another_implementation(shallow, ki
     expected = [made_up.answer(s, IMAGE, shape.get("groups", 1), shape.get("scales", 1), cfg.layout == "caffe") for s in states]
     np.testing.assert_allclose(logits(*stacked(*trees)), expected, rtol=1e-3, atol=1e-3)
     if cfg.layout == "torchvision":
-        again = convert.to_torch(*trees[0])
+        again = convert.to_torch(*trees[0], cfg.shortcut)
         assert {name for name in again if not name.endswith("num_batches_tracked")} == {*states[0]}
         for name, array in states[0].items():
             np.testing.assert_array_equal(again[name], array)

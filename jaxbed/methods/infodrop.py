@@ -17,11 +17,12 @@ variant "biasbed": what BiasBed reports. Dropping goes on at evaluation, and no 
     training, moved as BatchNorm's, so that an answer depends on the image alone.
 
 mode "multinomial": those draws.
-mode "poisson": every pixel of every channel is dropped by itself, with the probability that it has there, 1 - (1 - π)^N: one random
-    number a pixel instead of r0 and a scatter. Only the numbers of dropped pixels spread more.
+mode "poisson", the default: every pixel of every channel is dropped by itself, with the probability that it has there, 1 - (1 - π)^N:
+    one random number a pixel instead of r0 and a scatter. Only the numbers of dropped pixels spread more.
 
-Differs from the authors' code: powers are taken as logarithms (theirs underflow, at worst to 0/0), and a batch of constant images is
-dropped uniformly (there 0/0). Sites inside blocks, which the authors' code can add to the stem's, are left out.
+Differs from the authors' code: the default mode (theirs is "multinomial"). Powers are taken as logarithms (theirs underflow, at worst to
+0/0), and a batch of constant images is dropped uniformly (there 0/0). Sites inside blocks, which the authors' code can add to the stem's,
+are left out.
 """
 
 import dataclasses

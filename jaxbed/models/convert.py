@@ -8,7 +8,7 @@ middle is convs.<j> bns.<j>; gates are se.fc1 se.fc2, or CBAM's.
 """
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -80,14 +80,14 @@ def from_simclr(state: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
     return from_torch(renamed)
 
 
-def to_torch(params: PyTree, stats: PyTree) -> dict[str, np.ndarray]:
+def to_torch(params: PyTree, stats: PyTree, shortcut: Literal["conv", "mean"] = "conv") -> dict[str, np.ndarray]:
     """The state dict of one network's parameters and statistics, with the counters that PyTorch expects at 0.
 
-    Layers of squeeze-and-excitation are 1 x 1 convolutions, as in timm. Shortcuts pool where the stem has three convolutions.
+    Layers of squeeze-and-excitation are 1 x 1 convolutions, as in timm. shortcut: the network's, which its layers are numbered by.
     """
     state = {}
-    deep = "stem_conv3" in params
-    names = {ours: name for table in (DEEP if deep else LAYERS, POOLED if deep else WITHIN) for name, ours in table.items()}
+    tables = DEEP if "stem_conv3" in params else LAYERS, POOLED if shortcut == "mean" else WITHIN
+    names = {ours: name for table in tables for name, ours in table.items()}
     for kind, tree in (("params", params), ("stats", stats)):
         for path, leaf in _leaves(tree):
             array = np.asarray(leaf, np.float32)

@@ -1,7 +1,7 @@
 """Dual Path Networks (Chen et al., 2017): maps whose first channels are added to, as in a ResNet, and whose others grow, as in a DenseNet.
 
 Blocks normalise before each convolution; BatchNorm has eps 1e-3. Parts: 0 the stem, 1 to 4 the stages, the last with the network's last
-normalisation, 5 the head. timm's has an ELU after the last normalisation where the package pretrainedmodels has a ReLU.
+normalisation, 5 the head. The last normalisation is followed by a ReLU; timm before 0.9 had an ELU there.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ SIZES = {
 @dataclasses.dataclass
 class Config:
     size: Literal[68, 98] = 68
-    last_activation: Literal["relu", "elu"] = "relu"  # relu: pretrainedmodels; elu: timm
+    last_activation: Literal["relu", "elu"] = "relu"  # relu: pretrainedmodels, timm; elu: timm before 0.9
     dtype: Dtype = "float32"  # of activations; parameters and statistics stay float32
     parts: ClassVar[int] = PARTS
     offers: ClassVar[frozenset[str]] = frozenset({CUT, MAPS, AFTER})

@@ -165,8 +165,8 @@ NETWORKS = {
     "res2net152_v1b_26w_4s": Network(resnet.Config(152, **RES2NET), AUTHORS),
     "dpn68": Network(dpn.Config(68), CADENE, DPN_MEAN, DPN_STD),
     "dpn98": Network(dpn.Config(98), CADENE, DPN_MEAN, DPN_STD),
-    "timm_dpn68": Network(dpn.Config(68, last_activation="elu"), TIMM, DPN_MEAN, DPN_STD),
-    "timm_dpn98": Network(dpn.Config(98, last_activation="elu"), TIMM, DPN_MEAN, DPN_STD),
+    "timm_dpn68": Network(dpn.Config(68), TIMM, DPN_MEAN, DPN_STD),
+    "timm_dpn98": Network(dpn.Config(98), TIMM, DPN_MEAN, DPN_STD),
 }
 
 

@@ -28,17 +28,21 @@ class Family(NamedTuple):
     fields: Mapping[str, str] = MappingProxyType({})  # of the configuration, that the file's shapes do not tell and its names do
 
 
-RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()", "fc", {"layout": "torchvision"})
+TORCHVISION = {"layout": "torchvision", "shortcut": "conv"}
+POOLED = {"layout": "torchvision", "shortcut": "mean"}
+CAFFE = {"layout": "caffe", "shortcut": "conv"}
+RESNETS = Family("conv1.weight", convert.from_torch, "resnet.Config()", "fc", TORCHVISION)
 FAMILIES = (
     Family("_conv_stem.weight", efficientnet.from_torch, "efficientnet.Config()", "_fc"),
     Family("stem.0.weight", convnext.from_torch, "convnext.Config()", "head.fc"),
     Family("cls_token", vit.from_torch, "vit.Config()", "head"),
     Family("class_token", vit.from_torch, "vit.Config()", "heads.head"),
-    Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc", {"layout": "torchvision"}),
-    Family("layer0.conv1.weight", convert.from_cadene, 'resnet.Config(gate="se", layout="caffe")', "last_linear", {"layout": "caffe"}),
+    Family("0.0.weight", convert.from_simclr, "resnet.Config()", "fc", TORCHVISION),
+    Family("layer0.conv1.weight", convert.from_cadene, 'resnet.Config(gate="se", layout="caffe")', "last_linear", CAFFE),
     Family("resnet/root_block/standardized_conv2d/kernel", bit.from_npz, "bit.Config()", "head"),
-    Family("classifier.weight", dpn.from_torch, "dpn.Config()", "classifier", {"last_activation": "elu"}),
+    Family("classifier.weight", dpn.from_torch, "dpn.Config()", "classifier"),
     Family("features.conv1_1.conv.weight", dpn.from_torch, "dpn.Config()", "last_linear", {"last_activation": "relu"}),
+    Family("layer2.0.downsample.2.weight", convert.from_torch, 'resnet.Config(shortcut="mean")', "fc", POOLED),
     RESNETS,
 )
 
@@ -50,17 +54,19 @@ def load(
     say: Callable[[str], None],
     members: np.ndarray | None = None,
     net: Any = None,
+    trains: bool = True,
 ) -> Run:
     """`run` with the parameters and statistics of `source`; optimizer, tables and steps stay those of a new run.
 
     source is WORKDIR or WORKDIR:EPOCH, of a run with the same members, seed by seed, all of whose networks this one has too; or a file of
     weights of a network of FAMILIES, for all seeds. Networks that are not there are newly initialised. BACKBONE+HEAD are two such files,
     the second with the last layer alone. net, the run's, is compared with what the names in a file say of a network and its shapes do not.
-    members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own.
+    members [S] says which member of WORKDIR each one here starts from, all of them occurring; None: its own. trains: False for a run of 0
+    epochs, in which nothing may be newly initialised.
     Raises ValueError or FileNotFoundError, with the cure, for what does not fit.
     """
     if config.is_weights(source):
-        return _from_file(source, program, run, say, net)
+        return _from_file(source, program, run, say, net, trains)
     workdir, origin, epochs, epoch = _epoch_of(source, program.seeds.size, say)
     abstract = program.saved
     if members is None and (there := epochs.members(epoch)) != program.seeds.size:
@@ -73,6 +79,9 @@ def load(
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape[1:]), x.dtype, sharding=copied), abstract)
     wanted, other = set(abstract["params"]), epochs.networks(epoch)
     fresh = sorted(wanted - other) if wanted & other else []
+    if fresh and not trains:
+        cure = "take a run of this method, or give --config.epochs=1 or more"
+        raise ValueError(f"init_from = {source} has no network {', '.join(fresh)}, and epochs = 0 trains nothing: {cure}")
     for kind in ("params", "stats"):
         abstract[kind] = {name: tree for name, tree in abstract[kind].items() if name not in fresh}
     if difference := epochs.difference(epoch, abstract):
@@ -130,7 +139,7 @@ def _files(source: str) -> list[pathlib.Path]:
     raise FileNotFoundError(f"init_from = {source}: there is no {f'file {missing}' if missing else 'such file'}")
 
 
-def _from_file(source: str, program: Program, run: Run, say: Callable[[str], None], net: Any) -> Run:
+def _from_file(source: str, program: Program, run: Run, say: Callable[[str], None], net: Any, trains: bool) -> Run:
     file, *heads = _files(source)
     state = torch_files.read(file, say)
     family = next((family for family in FAMILIES if family.mark in state), RESNETS)
@@ -146,8 +155,9 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
         raise ValueError(f"init_from = {source}: {error}. Save the network's own state_dict, {names}") from None
     for field, value in family.fields.items():
         if (has := getattr(net, field, value)) != value:
-            raise ValueError(f"init_from = {source}: its network has net.{field} = {value}, and this run's has {has}: set it to {value}")
-    fresh: set[str] = set()
+            cure = f"give --config.net.{field}={value}"
+            raise ValueError(f"init_from = {source}: its network has net.{field} = {value}, and this run's has {has}: {cure}")
+    fresh: dict[str, str] = {}  # {array: how the file's differs}
 
     def fill(kind: str, nets: PyTree, given: PyTree) -> PyTree:
         flat, used = traverse_util.flatten_dict(given), set()
@@ -155,13 +165,13 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
         for path_of_leaf, leaf in traverse_util.flatten_dict(nets).items():
             name = path_of_leaf[1:]  # without the network's
             given_leaf = flat.get(name)
+            has = "lacks it" if given_leaf is None else f"has {list(given_leaf.shape)}"
             if given_leaf is not None and given_leaf.shape == leaf.shape[1:]:
                 used.add(name)
                 leaf = program.seeds.place(np.broadcast_to(given_leaf, leaf.shape), "seed")
             elif not name[0].startswith(BODY):
-                fresh.add("/".join(path_of_leaf))
+                fresh["/".join(path_of_leaf)] = f"{list(leaf.shape[1:])} here and the file {has}"
             else:
-                has = "lacks it" if given_leaf is None else f"has {list(given_leaf.shape)}"
                 raise ValueError(f"init_from = {source}: {'/'.join(name)} is {list(leaf.shape[1:])} here and the file {has}: another net?")
             filled[path_of_leaf] = leaf
         if unknown := {"/".join(name) for name in set(flat) - used if name[0].startswith(BODY)}:
@@ -173,5 +183,9 @@ def _from_file(source: str, program: Program, run: Run, say: Callable[[str], Non
         raise ValueError(
             f"init_from = {source}: nothing of it fits the networks of this run: in the config file, give it a {family.config}"
         )
+    if fresh and not trains:
+        array = min(fresh)
+        cure = "name a file that fits (BACKBONE+HEAD where the head has a file of its own), or give --config.epochs=1 or more"
+        raise ValueError(f"init_from = {source}: {array} is {fresh[array]}, and epochs = 0 trains nothing: {cure}")
     say(f"starting from {source}" + (f"; newly initialised: {', '.join(sorted(fresh))}" if fresh else ""))
     return run.replace(state=filled)

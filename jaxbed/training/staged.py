@@ -43,7 +43,7 @@ def rehearse(cfg: Train, planned: list[Job]) -> dict[int, Program]:
             program = train.assembled(job.cfg, job.points, of_members)
             if (start := job.cfg.init_from) and not job.stage.start and not (job.folder / "checkpoints").is_dir():
                 run = Run(program.state, alive=program.saved["alive"], sums={})
-                pretrained.load(start, program, run, lambda text: None, net=job.cfg.net)  # into shapes: is it of this network?
+                pretrained.load(start, program, run, lambda text: None, None, job.cfg.net, job.cfg.epochs > 0)  # into shapes: does it fit?
             ready |= {} if columns else {number: program}
     return ready
 

@@ -211,7 +211,7 @@ def start(cfg: config.Train, program: Program, say: Callable[[str], None] = prin
     swept = {name: seeds.place(values, "seed") for name, values in program.hparams.items()}
     run = run.replace(state=run.state.replace(hparams={**run.state.hparams, **swept}))
     origin = str(given.folder) if given.folder else cfg.init_from
-    return pretrained.load(origin, program, run, say, given.members, cfg.net) if origin else run
+    return pretrained.load(origin, program, run, say, given.members, cfg.net, cfg.epochs > 0) if origin else run
 
 
 def order(cfg: config.Train, program: Program, epoch: int) -> np.ndarray:
