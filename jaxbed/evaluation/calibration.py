@@ -31,9 +31,10 @@ def _bins(confidence: np.ndarray, correct: np.ndarray, bin_images: int, drop_las
     images = confidence.shape[1]
     starts = np.arange(max(images // bin_images, 1)) * bin_images
     sizes = np.diff([*starts, images])
-    order = np.argsort(confidence, axis=1, kind="stable")
+    order = np.argsort(confidence, axis=1, kind="stable")  # NaN comes last, in a bin that may be left out
     excess = np.take_along_axis(confidence.astype(float) - correct, order, axis=1)
     gap = np.add.reduceat(excess, starts, axis=1) / sizes
+    gap[np.isnan(confidence).any(1)] = np.nan
     kept = slice(len(sizes) - drop_last_bin)
     return gap[:, kept], sizes[kept] / images
 
