@@ -47,7 +47,7 @@ def test_a_seed_that_did_not_answer_has_no_error_whichever_bins_count():
     for seed, place in ((0, 0), (2, 39)):
         confidence[seed, place] = np.nan
     for function in (calibration.rms_error, calibration.mad_error):
-        for size, drop in ((10, False), (10, True), (100, False), (15, True)):
+        for size, drop in ((10, False), (10, True), (100, False), (100, True), (15, True)):
             assert np.isnan(function(confidence, correct, size, drop)).tolist() == [True, False, True, False]
 
 
