@@ -66,7 +66,7 @@ def begin(asked: argparse.Namespace) -> tuple[Work, Job]:
     if not asked.verify:
         asked.target.mkdir(parents=True, exist_ok=True)
     recipes.keep(asked.target / "recipe.json", recipe, {**PUBLISHED, "side_px": network.side_px}, asked.verify)
-    return work, Job(network, asked.net, weights, asked.mode, asked.seed, asked.side_px, asked.batch, asked.dtype)
+    return work, Job(network, asked.net, weights, asked.mode, asked.seed, asked.side_px, asked.batch, asked.dtype, asked.format)
 
 
 def render(work: Work, job: Job, asked: argparse.Namespace, shard: tuple[int, int]) -> None:

@@ -21,6 +21,7 @@ from jaxbed.data.deepaugment.networks import Drawn, Network
 from jaxbed.system import files
 
 FORMATS = {"jpeg": {"format": "JPEG", "quality": 75}, "png": {"format": "PNG"}}  # as Pillow saves them
+LONGEST_PX = {"jpeg": 65_500}  # side that a format can store
 READ = 4  # batches of images of a run that are read together, at most
 
 
@@ -44,6 +45,7 @@ class Job(NamedTuple):
     side_px: int
     batch: int
     dtype: str
+    form: str  # of FORMATS
 
     def generator(self, work: Work, row: int, purpose: str) -> np.random.Generator:
         return runs.generator(self.seed, self.net, work.names[row], purpose)
@@ -111,7 +113,11 @@ def made(
 
     def load(row: int) -> np.ndarray | None:
         try:
-            return np.asarray(decode.resized(decode.image(work.content(row)), job.side_px))
+            image = decode.image(work.content(row))
+            longest = job.network.output_sizes(np.array(decode.resized_px(image.size, job.side_px))).max()
+            if longest > (most := LONGEST_PX.get(job.form, longest)):
+                raise ValueError(f"a result {longest:,} px long does not fit in {job.form.upper()}, which ends at {most:,} px")
+            return np.asarray(decode.resized(image, job.side_px))
         except UNREADABLE as error:
             if row not in wanted:
                 return None

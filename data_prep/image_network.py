@@ -18,15 +18,13 @@ antialiased bicubic filter instead of MATLAB's, and CAE sees random squares inst
 CAE restores the mean colour at first; small networks (width 16, learning rate 1e-3) left that stage after about 1,000 steps.
 
 If interrupted, rerun the same command to resume: OUT.state.npz holds the state until training is complete, and OUT what is learnt so far.
+Both are saved every ten minutes or more often, and after Ctrl-C or SIGTERM.
 """
 
 import argparse
 import functools
-import itertools
-import json
 import pathlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -34,18 +32,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import safetensors.numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from data_prep import training
 from data_prep.squares import squares
 from jaxbed.models import cae, edsr
-from jaxbed.system import ending, files
+from jaxbed.system import ending
 
 PyTree = Any
 Network = Any  # module edsr or cae
 SHAPES_PX = 32  # squares of the synthetic data set
-SAVES = 20  # of one training
 
 
 class Task(NamedTuple):
@@ -103,16 +100,8 @@ def batches(asked: argparse.Namespace, first: int) -> Iterator[tuple[np.ndarray,
 def train(asked: argparse.Namespace) -> None:
     """Trains from where an earlier call stopped. Raises ValueError for other settings, and for a loss that is not finite."""
     task, opt_of = TASKS[asked.task], optimizer(asked)
-    state_path = asked.out.with_name(f"{asked.out.name}.state.npz")
-    settings = json.dumps({key: value for key, value in vars(asked).items() if key != "out"}, sort_keys=True)
     size = {"width": asked.width} | ({"blocks": asked.blocks} if asked.task == "edsr" else {})
     params = task.network.prepare(task.network.draw(np.random.default_rng(asked.seed), **size))
-    point = jax.device_put((params, opt_of.init(params))), 0  # state and steps done, in one name: an interruption cannot part them
-    if state_path.is_file():
-        point = resumed(state_path, point[0], settings)
-        print(f"resumed after step {point[1]:,}", flush=True)
-    elif asked.out.exists():
-        raise ValueError(f"{asked.out} exists, and no training of it is unfinished: delete it, or name another file")
 
     @jax.jit  # without donation: an interruption would lose the state
     def step(state: PyTree, levels: jax.Array, seeds: jax.Array) -> tuple[PyTree, jax.Array]:
@@ -122,54 +111,11 @@ def train(asked: argparse.Namespace) -> None:
         updates, opt = opt_of.update(grads, opt, params)
         return (optax.apply_updates(params, updates), opt), jnp.stack([loss, squared])
 
-    def save() -> None:
-        state, done = point
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        leaves = {str(number): np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(state))}
-        with files.replacing(asked.out) as file:
-            file.write(safetensors.numpy.save(task.network.restore(jax.device_get(state[0]))))
-        files.write_arrays(state_path, {"settings": np.array(settings), "done": np.array(done), **leaves}, compressed=False)
+    def words(means: np.ndarray) -> str:
+        return f"loss {means[0]:.5f}, PSNR {-10 * np.log10(means[1]):.2f} dB"
 
-    recent, begun = [], time.monotonic()
-    try:
-        for levels, seeds in itertools.islice(batches(asked, point[1]), asked.steps - point[1]):
-            state, terms = step(point[0], levels, seeds)
-            point = state, point[1] + 1
-            recent.append(terms)
-            if point[1] % max(asked.steps // SAVES, 1) == 0 or point[1] == asked.steps:
-                report(np.mean(jax.device_get(recent), axis=0), point[1], time.monotonic() - begun, asked)
-                recent = []
-                save()
-    except KeyboardInterrupt:
-        if np.isfinite(jax.device_get(recent)).all():
-            save()
-        raise
-    state_path.unlink(missing_ok=True)
-    print(f"written: {asked.out}, {asked.out.stat().st_size / 2**20:.1f} MiB")
-
-
-def report(means: np.ndarray, done: int, seconds: float, asked: argparse.Namespace) -> None:
-    """Prints loss and PSNR. Raises ValueError for a loss that is not finite."""
-    loss, squared = means
-    if not np.isfinite(loss):
-        raise ValueError(f"the loss is no longer finite: lower --lr (now {asked.lr})")
-    print(f"step {done:,} of {asked.steps:,}: loss {loss:.5f}, PSNR {-10 * np.log10(squared):.2f} dB, {seconds:.0f} s", flush=True)
-
-
-def resumed(path: pathlib.Path, state: PyTree, settings: str) -> tuple[PyTree, int]:
-    """(state, steps done) of an unfinished training. Raises ValueError for one with other settings, and for a damaged file."""
-    cure = "delete it to begin again, or name another output"
-    arrays = files.read_arrays(path, cure)
-    with files.guarded(path, cure):
-        before, now = json.loads(str(arrays["settings"])), json.loads(settings)
-    if changed := [f"{key} = {before.get(key)}, not {value}" for key, value in now.items() if before.get(key) != value]:
-        raise ValueError(f"{path} is of a training with {changed[0]}: use the same settings, {cure}")
-    with files.guarded(path, cure):
-        leaves, form = jax.tree.flatten(state)
-        read = [arrays[str(number)] for number in range(len(leaves))]
-        if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in read]:
-            raise files.Fault("its arrays are of another network")
-        return jax.device_put(jax.tree.unflatten(form, read)), int(arrays["done"])
+    state, batches_from = (params, opt_of.init(params)), functools.partial(batches, asked)
+    training.fit(asked, state, step, batches_from, lambda state: task.network.restore(state[0]), words)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -178,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     for name, task in TASKS.items():
         of_task = tasks.add_parser(name, help=f"train {name.upper()}")
         of_task.add_argument("train")
-        of_task.add_argument("out", type=pathlib.Path)
+        of_task.add_argument("out", type=training.output, help="a file that ends in .safetensors")
         of_task.add_argument("--steps", type=int, default=task.steps)
         of_task.add_argument("--batch", type=int, default=16)
         of_task.add_argument("--lr", type=float, default=1e-4)
@@ -204,4 +150,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.process(main)

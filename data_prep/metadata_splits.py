@@ -5,8 +5,8 @@
 TABLE.csv has the columns file and label, and one for each attribute. Training images have the named value of every attribute of --train, or
 one of several (`|`). Some of them are held out as `test`. For each attribute of --vary and each value that it has elsewhere, the set
 `ATTRIBUTE_VALUE` takes the images that have this value and are like training images in all other attributes. So no image is in two sets;
-images that differ in several attributes are in none. Values are texts, but 2019.0, as spreadsheets and pandas write it, is 2019.
-OUT.csv, by default TABLE_splits.csv next to the table, is for training:
+images that differ in several attributes are in none. Values are texts, but 2019.0, as spreadsheets and pandas write it, is 2019. 1,000
+remains a text, since it may be 1 or a thousand. OUT.csv, by default TABLE_splits.csv next to the table, is for training:
 
     python -m jaxbed.main --config=erm:folder --config.data.train=IMAGES --config.data.table=OUT.csv
 
@@ -30,6 +30,7 @@ from jaxbed.stats import names
 from jaxbed.system import ending, files
 
 Rows = list[dict[str, str]]
+EITHER = re.compile(r"(-?\d+)[.,]000")
 MISSING = ("", "nan", "NaN")  # the latter as pandas and NumPy write it
 
 
@@ -47,7 +48,8 @@ def conditions(text: str) -> dict[str, tuple[str, ...]]:
 
 def one_value(text: str) -> str:
     """The text without spaces around it, and a whole number without its decimals: "2019" for "2019.0" and "2019,0"."""
-    return re.sub(r"^(-?\d+)[.,]0+$", r"\1", text.strip())
+    found = tables.WHOLE.fullmatch(text.strip())
+    return found[1] if found else text.strip()
 
 
 def read(path: pathlib.Path, attributes: Collection[str]) -> Rows:
@@ -55,6 +57,8 @@ def read(path: pathlib.Path, attributes: Collection[str]) -> Rows:
 
     Raises ValueError for columns or values that are missing, for values that look like two spellings of one, and for an image in two rows.
     """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file: name a CSV file with the columns file, label and one for each attribute")
     if "split" in attributes:
         raise ValueError(f"{path}: no attribute can be called split, which is the column of the sets: rename the column")
     rows: Rows = []
@@ -78,6 +82,10 @@ def read(path: pathlib.Path, attributes: Collection[str]) -> Rows:
                 raise ValueError(f"{path}: {name} is {first!r} in some rows and {row[name]!r} in others: write it in one way")
             if "|" in row[name]:
                 raise ValueError(f"{path}: {name} is {row[name]!r}, and | stands between values of --train: write it without |")
+        for value in forms:
+            if (found := EITHER.fullmatch(value)) and (other := forms.keys() & {found[1], f"{found[1]}000"}):
+                clash = f"{value!r} in some rows and {min(other)!r} in others"
+                raise ValueError(f"{path}: {name} is {clash}: write the former as {found[1]} or as {found[1]}000, whichever is meant")
     return rows
 
 

@@ -13,28 +13,29 @@ mean square of E(D(T)) - T, plus style-weight times the mean squared difference 
 deviations of relu1_1, relu2_1, ... The learning rate is lr / (1 + decay · step). For photographs the encoder is VGG's. On `shapes`, an
 untrained encoder of two stages exchanges colours and contrasts and keeps outlines, but patterns stay partly visible; with three stages
 outlines are lost.
+
+If interrupted, rerun the same command to resume: OUT.state.npz holds the state until training is complete, and OUT what is learnt so far.
 """
 
 import argparse
 import functools
 import pathlib
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import safetensors.numpy
 from flax import traverse_util
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from data_prep import training
 from data_prep.squares import squares
 from jaxbed.models import style, style_network, torch_files
-from jaxbed.system import ending, files
+from jaxbed.system import ending
 
 PyTree = Any
 SIDE_PX = {"shapes": 32}  # of training squares; all others use 256
@@ -47,20 +48,17 @@ def convert(vgg: str, decoder: str, out: pathlib.Path) -> None:
     }
     width = params["encoder"]["conv1_1"]["bias"].shape[0]
     _check(params, width, 4, f"{vgg} and {decoder}")
-    save(params, out)
+    training.write(out, flat(params))
+    training.tell(out)
 
 
-def save(params: PyTree, out: pathlib.Path) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with files.replacing(out) as file:
-        flat = traverse_util.flatten_dict(params, sep="/")
-        file.write(safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in flat.items()}))
-    print(f"written: {out}, {out.stat().st_size / 2**20:.1f} MiB")
+def flat(params: PyTree) -> dict[str, np.ndarray]:
+    return traverse_util.flatten_dict(params, sep="/")
 
 
-def scaled(location: str, asked: argparse.Namespace, seed: int) -> Iterator[np.ndarray]:
-    """Batches of random squares, float32 in [0, 1]."""
-    return (batch.astype(np.float32) / 255 for batch in squares(location, asked.side_px, asked.resize_px, asked.batch, seed))
+def scaled(location: str, asked: argparse.Namespace, seed: int, first: int) -> Iterator[np.ndarray]:
+    """Batches of random squares from step `first` on, float32 in [0, 1]."""
+    return (batch.astype(np.float32) / 255 for batch in squares(location, asked.side_px, asked.resize_px, asked.batch, seed, first))
 
 
 def losses(network: style_network.Config, params: PyTree, content: jax.Array, styled: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -78,32 +76,32 @@ def losses(network: style_network.Config, params: PyTree, content: jax.Array, st
     return ((of_output[-1] - target) ** 2).mean(), sum(((a - b) ** 2).mean() for a, b in pairs)
 
 
-def fit(network: style_network.Config, params: PyTree, batches: Iterator[tuple], asked: argparse.Namespace, say: Callable) -> PyTree:
-    """params with a trained decoder."""
+def fit(network: style_network.Config, params: PyTree, asked: argparse.Namespace) -> None:
+    """Trains the decoder of params, from where an earlier call stopped."""
     optimizer = optax.adam(lambda step: asked.lr / (1 + asked.decay * step))
 
     @jax.jit
-    def step(decoder: PyTree, opt: PyTree, encoder: PyTree, content: jax.Array, styled: jax.Array) -> tuple:
+    def step(encoder: PyTree, state: PyTree, content: jax.Array, styled: jax.Array) -> tuple[PyTree, jax.Array]:
         def total(decoder: PyTree) -> tuple:
             terms = losses(network, {"encoder": encoder, "decoder": decoder}, content, styled)
             return terms[0] + asked.style_weight * terms[1], terms
 
+        decoder, opt = state
         grads, terms = jax.grad(total, has_aux=True)(decoder)
         updates, opt = optimizer.update(grads, opt, decoder)
-        return optax.apply_updates(decoder, updates), opt, jnp.stack(terms)
+        return (optax.apply_updates(decoder, updates), opt), jnp.stack(terms)
 
-    decoder, encoder = jax.device_put((params["decoder"], params["encoder"]))
-    opt, recent, began = optimizer.init(decoder), [], time.monotonic()
-    for done in range(1, asked.steps + 1):
-        decoder, opt, terms = step(decoder, opt, encoder, *next(batches))
-        recent.append(terms)
-        if done % max(asked.steps // 20, 1) == 0 or done == asked.steps:
-            content, styled = np.mean(jax.device_get(recent), axis=0)
-            say(f"step {done:,} of {asked.steps:,}: content {content:.4f}, style {styled:.4f}, {time.monotonic() - began:.0f} s")
-            if not np.isfinite(content + styled):
-                raise ValueError(f"the loss is no longer finite: lower --lr (now {asked.lr})")
-            recent = []
-    return {"encoder": params["encoder"], "decoder": jax.device_get(decoder)}
+    def batches(first: int) -> Iterator[tuple]:
+        return zip(*(scaled(place, asked, 2 * asked.seed + k, first) for k, place in enumerate((asked.content, asked.style))), strict=True)
+
+    training.fit(
+        asked,
+        (params["decoder"], optimizer.init(params["decoder"])),
+        functools.partial(step, jax.device_put(params["encoder"])),
+        batches,
+        lambda state: flat({"encoder": params["encoder"], "decoder": state[0]}),
+        lambda means: f"content {means[0]:.4f}, style {means[1]:.4f}",
+    )
 
 
 def train(asked: argparse.Namespace) -> None:
@@ -117,8 +115,7 @@ def train(asked: argparse.Namespace) -> None:
             names = [name for name in style_network.shapes(asked.width, asked.stages) if name.startswith("encoder/") and name in weights]
             params["encoder"] = traverse_util.unflatten_dict({name: weights[name] for name in names}, sep="/").get("encoder", {})
         _check(params, asked.width, asked.stages, asked.encoder)
-    batches = zip(scaled(asked.content, asked, 2 * asked.seed), scaled(asked.style, asked, 2 * asked.seed + 1), strict=True)
-    save(fit(network, params, batches, asked, functools.partial(print, flush=True)), asked.out)
+    fit(network, params, asked)
 
 
 def _check(params: PyTree, width: int, stages: int, origin: str) -> None:
@@ -134,11 +131,11 @@ def main(argv: list[str] | None = None) -> int:
     task = tasks.add_parser("convert", help="convert published weights to a file of this project")
     task.add_argument("vgg")
     task.add_argument("decoder")
-    task.add_argument("out", type=pathlib.Path)
+    task.add_argument("out", type=training.output, help="a file that ends in .safetensors")
     task = tasks.add_parser("train", help="train a decoder for a fixed encoder")
     task.add_argument("content")
     task.add_argument("style")
-    task.add_argument("out", type=pathlib.Path)
+    task.add_argument("out", type=training.output, help="a file that ends in .safetensors")
     task.add_argument("--encoder", default="random", help="vgg_normalised.pth, a file made by this script, or random")
     task.add_argument("--width", type=int, default=64)
     task.add_argument("--stages", type=int, default=4)
@@ -151,17 +148,17 @@ def main(argv: list[str] | None = None) -> int:
     task.add_argument("--resize-px", type=int, default=512, help="shorter side of the images from which they are cut")
     task.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(argv)
-    try:
+
+    def command() -> int:
         if asked.task == "convert":
             convert(asked.vgg, asked.decoder, asked.out)
         else:
             asked.side_px = asked.side_px or min(SIDE_PX.get(location, 256) for location in (asked.content, asked.style))
             train(asked)
-    except (ValueError, OSError) as error:
-        ending.tell("style_network", error)
-        return 2
-    return 0
+        return 0
+
+    return ending.of(command, "style_network")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.process(main)

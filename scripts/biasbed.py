@@ -95,7 +95,8 @@ def main(argv: list[str] | None = None) -> int:
     seconds = {}
     for method in [name for name in methods if name not in left_out]:
         print(f"\n== {method}", flush=True)
-        if method == "debiased" and not asked.style and not (out / "style.safetensors").is_file():
+        unfinished = (out / "style.safetensors.state.npz").is_file()
+        if method == "debiased" and not asked.style and (unfinished or not (out / "style.safetensors").is_file()):
             out.mkdir(parents=True, exist_ok=True)
             seconds["style network"] = run(
                 "data_prep/style_network.py", "train", "shapes", "shapes", f"{out}/style.safetensors", *STYLE_OF_SHAPES

@@ -55,6 +55,14 @@ def test_all_methods_run_on_shapes_but_those_of_other_images(ran, parsed, tmp_pa
     assert "not run: deepaugment_cae, which needs ImageNet, --cae" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("files", "trains"), [([], True), ([""], False), (["", ".state.npz"], True)], ids=["none", "whole", "unfinished"])
+def test_a_style_network_is_trained_until_it_is_complete(ran, tmp_path, files, trains):
+    for ending in files:
+        (tmp_path / f"style.safetensors{ending}").touch()
+    assert biasbed.main(["--out", str(tmp_path), "--methods", "debiased"]) == 0
+    assert (ran[0][0] == "data_prep/style_network.py") == trains
+
+
 def test_on_imagenet_each_method_gets_its_images(ran, parsed, tmp_path, capsys):
     given = {"--stylized": "SIN", "--cae": "CAE", "--edsr": "EDSR", "--style": "style.safetensors"}
     words = ["imagenet_biasbed", "--out", str(tmp_path), *(word for pair in given.items() for word in pair), "--config.data.train=IN"]

@@ -41,6 +41,16 @@ def test_a_seed_that_did_not_answer_has_no_calibration():
         assert np.isnan(function(confidence, np.array([True, False]))).tolist() == [True, False]
 
 
+def test_a_seed_that_did_not_answer_has_no_error_whichever_bins_count():
+    rng = np.random.default_rng(0)
+    confidence, correct = rng.random((4, 40)), rng.random((4, 40)) < 0.5
+    for seed, place in ((0, 0), (2, 39)):
+        confidence[seed, place] = np.nan
+    for function in (calibration.rms_error, calibration.mad_error):
+        for size, drop in ((10, False), (10, True), (100, False), (100, True), (15, True)):
+            assert np.isnan(function(confidence, correct, size, drop)).tolist() == [True, False, True, False]
+
+
 def test_anomalies_by_hand_with_ties():
     anomaly = np.array([1, 0, 1, 1, 0], bool)
     score = np.array([[0.9, 0.8, 0.7, 0.4, 0.1], [0.5, 0.5, 0.5, 0.5, 0.2]])

@@ -1,10 +1,12 @@
 """Scripts that prepare data: restartable, checked, and what they write is what the folder holds."""
 
+import importlib
 import json
 import os
 
 import numpy as np
 import pytest
+from commands import ROOT
 from PIL import Image
 
 from data_prep import pictures as script
@@ -113,3 +115,19 @@ def test_damaged_notes_of_a_preparation_are_named_or_rebuilt(source, tmp_path, c
     (target / "settings.json").write_bytes(b"")
     capsys.readouterr()
     assert run(source, target) == 2 and f"{target / 'settings.json'} is damaged (it is empty): delete" in capsys.readouterr().err
+
+
+FILES = sorted(path.name for path in (ROOT / "data_prep").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_file_is_a_command_with_help_or_called_a_module(name, capsys):
+    making = (ROOT / "docs" / "datasets.md").read_text().partition("## Making data")[2].partition("\n## ")[0]
+    table, _, prose = making.rpartition("|\n")
+    if "__main__" not in (ROOT / "data_prep" / name).read_text():
+        assert f"`{name}`" in prose and name not in table
+        return
+    assert f"| `python data_prep/{name} " in table or f"| `python data_prep/{name}`" in table
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"data_prep.{name[:-3]}").main(["--help"])
+    assert end.value.code == 0 and capsys.readouterr().out.startswith("usage: ")

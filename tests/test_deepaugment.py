@@ -241,6 +241,27 @@ def test_unreadable_images_are_an_error_or_left_out_by_name(source, whole, tmp_p
     assert run(broken, tmp_path / "a", "cae", "--verify") == 0 and "9 images can be read" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("net", NETS)
+def test_images_that_become_too_long_for_jpeg_are_left_out_by_name_and_png_takes_them(source, tmp_path, capsys, monkeypatch, net):
+    monkeypatch.setattr(making, "LONGEST_PX", {"jpeg": 200})
+    shutil.copytree(source, thin := tmp_path / "source")
+    Image.new("RGB", {"edsr": (2, 14), "cae": (2, 28)}[net]).save(thin / "train" / "n01" / "2.jpg", "PNG")
+    assert run(thin, tmp_path / "a", net) == 2
+    words = "image n01/2.jpg cannot be read (a result 224 px long does not fit in JPEG, which ends at 200 px)"
+    assert words in (error := capsys.readouterr().err) and "--corrupt=skip" in error
+    assert run(thin, tmp_path / "a", net, "--corrupt=skip") == 0 and "left out: n01/2.jpg" in capsys.readouterr().out
+    assert run(thin, tmp_path / "a", net, "--verify") == 0 and "9 images can be read" in capsys.readouterr().out
+    (thin / "train" / "n01" / "2.jpg").rename(thin / "train" / "n01" / "thin.png")
+    assert run(thin, tmp_path / "b", net, "--format=png") == 0 and len(contents(tmp_path / "b")) == len(NAMES)
+
+
+def test_jpeg_ends_where_it_is_said_to():
+    longest = making.LONGEST_PX["jpeg"]
+    assert making.decoded(making.encoded(np.zeros((1, longest, 3), np.uint8), "jpeg")).shape == (1, longest, 3)
+    with pytest.raises(OSError):
+        making.encoded(np.zeros((1, longest + 1, 3), np.uint8), "jpeg")
+
+
 def test_names_that_collide_in_png(source, tmp_path, capsys):
     shutil.copytree(source / "train", tmp_path / "train")
     shutil.copy(tmp_path / "train/n01/0.JPEG", tmp_path / "train/n01/0.jpg")

@@ -104,6 +104,24 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     assert (folder / "1.npz").exists() and [name for name, path in paths.items() if path.exists()] == ["living", "elsewhere"]
 
 
+@pytest.mark.parametrize("stem", ["x" * 251, 83 * "あ", "x" * 200])
+def test_any_name_that_the_disk_takes_can_be_written_and_what_was_left_of_it_is_removed(tmp_path, monkeypatch, stem):
+    path = tmp_path / f"{stem}.csv"
+    monkeypatch.setattr(platform, "node", lambda: "machine" * 5)
+
+    def during() -> str:
+        with files.replacing(path) as file:
+            file.write(b"whole")
+            (partial,) = set(tmp_path.iterdir()) - {path}
+        assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"whole"
+        return partial.name
+
+    name = during()
+    left = tmp_path / name.replace(f"-{os.getpid()}.", f"-{2**22 + 1}.")  # no process has such a number
+    left.write_bytes(b"half")
+    assert during() == name and name.startswith(".") and name.endswith(".partial") and not left.exists()
+
+
 # Answers
 
 

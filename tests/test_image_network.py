@@ -2,20 +2,28 @@
 
 import functools
 import re
+import signal
+import subprocess
+import time
 
 import jax
 import numpy as np
 import pytest
+from commands import ROOT, options
 from PIL import Image
 
 from data_prep import image_network as script
+from data_prep import style_network, training
 from data_prep.squares import squares
 from jaxbed.data import shapes
 from jaxbed.models import cae, edsr
+from jaxbed.system import files
 
 SMALL = {"edsr": ("--width=4", "--blocks=2", "--lr=1e-2"), "cae": ("--width=4", "--lr=1e-2")}
 SIZES = {"edsr": edsr.shapes(4, 2), "cae": cae.shapes(4)}
 NETWORKS = {"edsr": edsr, "cae": cae}
+BATCHES = script.batches
+COMMANDS = [(script, "edsr", "shapes"), (style_network, "train", "shapes", "shapes"), (style_network, "convert", "a", "b")]
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +54,8 @@ def test_training_lowers_the_loss_and_resumes_where_it_stopped(network, source, 
     assert {name: array.shape for name, array in weights.items()} == SIZES[network]
     assert train(network, source, whole) == 2 and "exists, and no training of it is unfinished: delete it" in capsys.readouterr().err
 
-    def interrupted(asked, first, real=script.batches):
-        for number, batch in enumerate(real(asked, first)):
-            if number == 15:
-                raise KeyboardInterrupt
-            yield batch
-
     with monkeypatch.context() as patch:
-        patch.setattr(script, "batches", interrupted)
+        patch.setattr(script, "batches", killed_at(15, KeyboardInterrupt))
         assert train(network, source, halves) == 130 and "run the same command again to resume" in capsys.readouterr().err
     assert set(NETWORKS[network].load(halves)) == set(weights)
     assert train(network, source, halves, "--seed=1") == 2 and "with seed = 0, not 1: use the same settings" in capsys.readouterr().err
@@ -65,6 +67,70 @@ def test_training_lowers_the_loss_and_resumes_where_it_stopped(network, source, 
     assert train(network, source, halves) == 0 and "resumed after step 15" in capsys.readouterr().out
     for name, array in NETWORKS[network].load(halves).items():
         np.testing.assert_array_equal(array, weights[name])
+
+
+def killed_at(number, error):
+    """Batches that end with an error after so many of them."""
+
+    def batches(asked, first):
+        for count, batch in enumerate(BATCHES(asked, first)):
+            if count == number:
+                raise error
+            yield batch
+
+    return batches
+
+
+def done(out):
+    return int(files.read_arrays(out.with_name(f"{out.name}.state.npz"))["done"])
+
+
+def test_a_killed_training_has_saved_its_state_a_while_ago_and_a_stopped_one_now(source, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out.safetensors"
+    for seconds, error, kept in ((600, RuntimeError, 6), (0, RuntimeError, 13), (600, SystemExit, 20), (600, KeyboardInterrupt, 27)):
+        monkeypatch.setattr(training, "SAVE_S", seconds)
+        monkeypatch.setattr(script, "batches", killed_at(7, error))
+        try:
+            assert train("edsr", source, out, steps=120) == 130 and error is KeyboardInterrupt
+        except (RuntimeError, SystemExit) as end:
+            assert type(end) is error
+        assert done(out) == kept, error
+
+
+def test_few_losses_wait_on_the_device_and_all_count(source, tmp_path, monkeypatch, capsys):
+    said = []
+    for most in (1_000, 3):
+        monkeypatch.setattr(training, "WAITING", most)
+        assert train("edsr", source, tmp_path / f"{most}.safetensors", steps=160) == 0
+        said.append(np.array(re.findall(r"loss (\S+), PSNR (\S+) dB", capsys.readouterr().out), float))
+    np.testing.assert_allclose(*said, rtol=1e-5)
+    assert train("edsr", source, tmp_path / "nan.safetensors", "--lr=1e38", steps=1000) == 2  # before the first report
+    said = capsys.readouterr()
+    assert "the loss is no longer finite: lower --lr (now 1e+38)" in said.err and "step" not in said.out
+    assert not (tmp_path / "nan.safetensors").exists()
+
+
+def test_sigterm_saves_the_state(source, tmp_path):
+    out, state = tmp_path / "out.safetensors", tmp_path / "out.safetensors.state.npz"
+    words = ["edsr", source, out, "--batch=1", "--side-px=16", "--resize-px=24", *SMALL["edsr"], "--steps=20000"]
+    process = subprocess.Popen(**options(tmp_path, ROOT / "data_prep" / "image_network.py", *words))
+    process.stdout.readline()  # a report, then its state is saved
+    while process.poll() is None and not state.is_file():
+        time.sleep(0.01)
+    state.unlink()
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in error, error
+    assert done(out) >= 1_000
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+@pytest.mark.parametrize("out", ["out", "out.npz", "out.pth", "out.safetensors.bak"])
+def test_weights_that_could_not_be_read_back_are_refused_at_once(tmp_path, capsys, words, out):
+    with pytest.raises(SystemExit) as end:
+        words[0].main([*words[1:], str(tmp_path / out)])
+    message = capsys.readouterr().err
+    assert end.value.code == 2 and f"{out}' must end in .safetensors" in message and f"name {tmp_path / out}.safetensors" in message
 
 
 def test_the_rate_of_edsr_is_halved_and_the_decay_of_cae_joins_the_gradient():
@@ -123,11 +189,11 @@ def test_losses():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["edsr", "nowhere", "out"], "nowhere is not a folder"),
-        (["edsr", "shapes", "out", "--side-px=30"], "--side-px 30 must be a multiple of 4 and at least 12"),
-        (["cae", "shapes", "out", "--width=6"], "a width of 6 does not fit: it must be a multiple of 4"),
-        (["cae", "shapes", "out", "--steps=0"], "must be at least 1"),
-        (["cae", "shapes", "out", "--lr=nan"], "--lr above 0"),
+        (["edsr", "nowhere", "out.safetensors"], "nowhere is not a folder"),
+        (["edsr", "shapes", "out.safetensors", "--side-px=30"], "--side-px 30 must be a multiple of 4 and at least 12"),
+        (["cae", "shapes", "out.safetensors", "--width=6"], "a width of 6 does not fit: it must be a multiple of 4"),
+        (["cae", "shapes", "out.safetensors", "--steps=0"], "must be at least 1"),
+        (["cae", "shapes", "out.safetensors", "--lr=nan"], "--lr above 0"),
     ],
 )
 def test_bad_input(options, message, tmp_path, monkeypatch, capsys):

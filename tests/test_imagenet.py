@@ -262,6 +262,7 @@ def test_sets_of_200_classes_may_be_numbered(tmp_path, name, members):
         ("folder,wnid\n", "has no column class in its header 'folder,wnid'"),
         ("folder,class\na,n00000000\n", "line 2: class 'n00000000' is neither a wnid of ImageNet-1k nor a number from 0 to 999"),
         ("folder,class\na,1000\n", "line 2: class '1000' is neither"),
+        ('folder,class\na,"1,000"\n', "line 2: class '1,000' is neither"),
         ("folder,class\na,1\na,2\n", "line 3: folder 'a' is listed with two classes"),
         (None, r"class_index = .*index\.csv is not a file"),
     ],

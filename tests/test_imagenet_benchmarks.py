@@ -377,3 +377,7 @@ def test_lists_come_back_from_a_table():
     for lists in ([[], [5, 3], [999]], [[], []]):
         array = label_lists.padded(lists)
         np.testing.assert_array_equal(label_lists.from_cells(label_lists.cells(array)), array)
+    assert label_lists.from_cells(["1.0", "1,0", "1,00"]).tolist() == [[1]] * 3
+    for cell in ("1,000", "5|1.000"):  # one or a thousand
+        with pytest.raises(ValueError, match=f"{cell!r} is not a list of classes".replace("|", r"\|")):
+            label_lists.from_cells([cell])

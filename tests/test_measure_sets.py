@@ -171,6 +171,6 @@ def test_images_of_another_size_or_name_are_refused(trained, published, tmp_path
     Image.open(path).resize((40, 40)).save(path)
     code, said = measure(capsys, workdir, "--select", "last", "--measures", "shape_bias", "--imagenet-c", other)
     assert code == 2 and "it has 40 x 40 pixels: images of this set must have 32 x 32, for they are not resized" in said
-    (tmp_path / "list").write_text("no such image\n")
+    (tmp_path / "list").write_text("no such\u2028image\n", encoding="utf-8")  # a name of one line
     code, said = measure(capsys, workdir, "--select", "last", "--measures", "spectral", "--images", tmp_path / "list")
-    assert code == 2 and f"set {SET} of shapes has no image 'no such image' (1 missing)" in said
+    assert code == 2 and f"set {SET} of shapes has no image 'no such\\u2028image' (1 missing)" in said

@@ -1,6 +1,7 @@
 """Sets that differ from the training images in one attribute, from the command to the table that training reads."""
 
 import collections
+import csv
 import itertools
 
 import pytest
@@ -30,8 +31,8 @@ def run(tmp_path, *words, content=None, train=TRAIN, vary=VARY):
 
 
 def read(tmp_path):
-    header, *lines = ((tmp_path / "out.csv").read_text()).splitlines()
-    return [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def test_each_set_differs_in_one_attribute_and_training_reads_the_table(tmp_path, capsys):
@@ -123,6 +124,42 @@ def test_a_whole_number_has_one_value_however_it_is_written(tmp_path):
     content = [(*row[:3], f"{row[3]}.0" if number % 2 else row[3], *row[4:]) for number, row in enumerate(rows())]
     assert run(tmp_path, "--test-share", "0.25", content=content) == 0 and read(tmp_path) == plain
     assert run(tmp_path, "--test-share", "0.25", content=content, train=TRAIN.replace("2019", "2019.0")) == 0 and read(tmp_path) == plain
+
+
+@pytest.mark.parametrize("written", ["1,000", "1.000", "-1,000"])
+def test_what_may_be_one_or_a_thousand_is_neither(tmp_path, capsys, written):
+    def asked(one):
+        content = [(*row[:3], one if row[3] == "2019" else f'"{written}"', *row[4:]) for row in rows()]
+        return run(tmp_path, "--test-share", "0.25", content=content, train=f"year={one}", vary="year")
+
+    assert asked("7") == 0
+    assert {row["year"]: row["split"] for row in read(tmp_path) if row["split"] not in ("train", "test")} == {
+        written: metadata_splits.set_name("year", written)
+    }
+    one = written[:-4]
+    for other in (one, f"{one}000"):
+        assert asked(other) == 2
+        assert f"year is {written!r} in some rows and {other!r} in others: write the former as {one} or as" in capsys.readouterr().err
+
+
+def test_a_table_that_is_not_there_is_named_with_the_cure(tmp_path, capsys):
+    for path in (tmp_path / "no.csv", tmp_path):
+        assert metadata_splits.main([str(path), "--train", TRAIN, "--vary", VARY]) == 2
+        assert f"{path} is not a file: name a CSV file with the columns file, label" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"], ids=["Unix", "Windows", "classic Mac OS"])
+def test_a_quoted_field_keeps_its_line_breaks_and_no_other_character_ends_a_line(tmp_path, capsys, ends):
+    names = ["two\r\nlines.png", *(f"a{mark}b.png" for mark in "\x0b\x0c\x1c\x85\u2028\u2029")]
+    content = [*([f'"{name}"', "shop", "US", "2019", "new", "x"] for name in names), *rows()]
+    table, words = tmp_path / "table.csv", ["--train", TRAIN, "--vary", VARY, "--test-share", "0.25"]
+    lines = ["file,label,country,year,camera,site", *map(",".join, content)]
+    table.write_bytes(ends.join([*lines, ""]).encode())
+    assert metadata_splits.main([str(table), str(tmp_path / "out.csv"), *words]) == 0
+    assert set(names) < {row["file"] for row in read(tmp_path)}
+    for faulty, line in ((3, 6), (0, 2)):  # the first name has two lines
+        table.write_bytes(ends.join([*lines[: faulty + 1], lines[faulty + 1] + ",y", *lines[faulty + 2 :], ""]).encode())
+        assert metadata_splits.main([str(table), *words]) == 2 and f"line {line}: it has 7 fields" in capsys.readouterr().err
 
 
 def test_the_table_is_written_next_to_the_given_one_under_a_name_of_its_own(tmp_path, capsys):

@@ -247,7 +247,31 @@ def test_training_on_folders_with_the_encoder_of_a_file(tmp_path, capsys):
     encoder = style_network.encoder_from_torch(torch_files.read(vgg), stages=2)
     jax.tree.map(np.testing.assert_array_equal, Config(out, width=4, stages=2).load()["encoder"], encoder)
     assert train(*asked, "--encoder", vgg, "--width", "8") == 2 and "set --width and --stages" in capsys.readouterr().err
-    assert train("nowhere", "shapes", out, "--side-px", "32") == 2 and "nowhere" in capsys.readouterr().err
+    assert train("nowhere", "shapes", tmp_path / "new.safetensors", "--side-px", "32") == 2 and "nowhere" in capsys.readouterr().err
+
+
+def test_an_interrupted_training_resumes_where_it_stopped(tmp_path, monkeypatch, capsys):
+    few = functools.partial(shapes.Config, train_images=256, val_images=16, test_images=16)
+    monkeypatch.setattr(shapes, "Config", few)
+    whole, halves = tmp_path / "whole.safetensors", tmp_path / "halves.safetensors"
+    assert train("shapes", "shapes", whole, "--steps", "12") == 0
+
+    def interrupted(*arguments, real=prepare.scaled):
+        for number, batch in enumerate(real(*arguments)):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "scaled", interrupted)
+        assert train("shapes", "shapes", halves, "--steps", "12") == 130
+    capsys.readouterr()
+    assert train("shapes", "shapes", halves, "--steps", "12", "--style-weight", "1") == 2
+    assert "with style_weight = 10.0, not 1.0: use the same settings" in capsys.readouterr().err
+    assert train("shapes", "shapes", halves, "--steps", "12") == 0 and "resumed after step 5\n" in capsys.readouterr().out
+    jax.tree.map(np.testing.assert_array_equal, *(Config(str(path), width=4, stages=2).load() for path in (whole, halves)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["halves.safetensors", "whole.safetensors"]
+    assert train("shapes", "shapes", whole, "--steps", "12") == 2 and "no training of it is unfinished" in capsys.readouterr().err
 
 
 def test_losses_are_those_of_the_paper():

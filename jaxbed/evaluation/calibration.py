@@ -34,8 +34,10 @@ def _bins(confidence: np.ndarray, correct: np.ndarray, bin_images: int, drop_las
     order = np.argsort(confidence, axis=1, kind="stable")
     excess = np.take_along_axis(confidence.astype(float) - correct, order, axis=1)
     gap = np.add.reduceat(excess, starts, axis=1) / sizes
-    kept = slice(len(sizes) - drop_last_bin)
-    return gap[:, kept], sizes[kept] / images
+    share = sizes / images
+    if drop_last_bin:
+        share[-1] = 0  # and not cut off: NaN is sorted into it, and 0 · NaN is NaN
+    return gap, share
 
 
 def aurra(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 BETWEEN = "|"  # spreadsheets take no list with it for a number or a date
-CLASS = re.compile(r"(\d{1,9})(?:[.,]0+)?")  # also as they save a column of numbers and empty cells
+CLASS = re.compile(r"(\d{1,9})(?:[.,](?!000$)0+)?")  # also as they save a column of numbers and empty cells; 1,000 may be two
 
 
 def padded(lists: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:

@@ -189,7 +189,7 @@ def _listed(path: pathlib.Path) -> list[str]:
     """Names of images, each once. Raises ValueError for a file without any."""
     if not path.is_file():
         raise FileNotFoundError(f"--images {path} is not a file: it must hold names of images, one per line")
-    listed = list(dict.fromkeys(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()))
+    listed = list(dict.fromkeys(line.strip() for line in path.read_text(encoding="utf-8").split("\n") if line.strip()))
     if not listed:
         raise ValueError(f"--images {path} is empty: it must hold names of images, one per line")
     return listed

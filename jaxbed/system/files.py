@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import glob
+import hashlib
 import json
 import math
 import os
@@ -14,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+LONGEST_NAME = 255  # bytes, on usual file systems
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 DEFLATED = 1032  # bytes that one byte of deflated data can become, and one more of those for its beginning
 ENCRYPTED = 0x1  # bit of a member's flags
@@ -47,10 +49,13 @@ def replacing(path: pathlib.Path, lasting: bool = True) -> Iterator[IO[bytes]]:
     """A file to write to, which takes the place of `path` once it is whole. Nothing changes where writing fails.
 
     Until then it is a hidden file next to `path`, named with the machine and the number of the process, since two processes may write the
-    same file. lasting: the content is on the disk before, so that it survives a power cut, and what killed processes of this machine left
-    there is removed; both take too long for many thousand images.
+    same file; a digest stands for a name with which that would be too long. lasting: the content is on the disk before, so that it survives
+    a power cut, and what killed processes of this machine left there is removed; both take too long for many thousand images.
     """
-    begin = f".{path.name}.{platform.node().replace('/', '')}-"
+    name, node = path.name, platform.node().replace("/", "")
+    if len(os.fsencode(f".{name}.{node}-{2**22}.partial")) > LONGEST_NAME:  # whatever the number of the process, so that others find it
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+    begin = f".{name}.{node}-"
     for left in path.parent.glob(f"{glob.escape(begin)}*.partial") if lasting else ():
         if not _runs(left.stem.rpartition("-")[2]):
             left.unlink(missing_ok=True)
