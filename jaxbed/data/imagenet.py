@@ -31,6 +31,8 @@ import dataclasses
 import pathlib
 from typing import ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbed import values
@@ -126,7 +128,15 @@ class Config:
             bias_name="texture",
             augment=augment.make(self.augment, image.image.shape[1:]),
             components=components,
+            shown=None if self.train == NONE else self._shown,
         )
+
+    def _shown(self, image: jax.Array) -> jax.Array:
+        """The crop that evaluation takes of an image, out of its stored square: uint8 [B, side, side, 3]."""
+        central = Augment(
+            crop="resized", crop_px=self.side_px, centre_frac=self.side_px / max(self.resize_px, self.side_px), mean=(0.0,), std=(1.0,)
+        )
+        return jnp.round(255 * augment.make_evaluation(central, image.shape[1:])(image)).astype(jnp.uint8)
 
 
 def _check_values(cfg: Config) -> None:

@@ -40,7 +40,8 @@ class Source:
     """A data set, on the host.
 
     scale converts uint8 images [B, H, W, C] to the network's float input, on the device. augment does so with a random key, in training
-    only; without it, training uses scale. facts are stored with every result: preprocessing, the bias ratio, counts. bias_name names the
+    only; without it, training uses scale. shown converts uint8 training images to uint8 ones as evaluation shows them, where it does not
+    show them as they are stored. facts are stored with every result: preprocessing, the bias ratio, counts. bias_name names the
     bias attribute (texture, colour); empty if there is none. notes are logged after the counts of images.
     """
 
@@ -54,6 +55,7 @@ class Source:
     augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     components: tuple[Component, ...] = ()  # of the training set, in its order, if batches hold a fixed share of each
     notes: tuple[str, ...] = ()
+    shown: Callable[[jax.Array], jax.Array] | None = None
 
     def __post_init__(self) -> None:
         sizes = [component.size for component in self.components]
@@ -86,6 +88,16 @@ class Source:
     def multi_label(self) -> bool:
         """Whether an image has several classes, or none: see `Split`."""
         return self.train.multi_label
+
+    @property
+    def evaluated_shape(self) -> tuple[int, ...]:
+        """(H, W, C) of training images as evaluation shows them, which networks are made to answer."""
+        stored = jax.ShapeDtypeStruct((1, *self.train.image.shape[1:]), np.uint8)
+        return (jax.eval_shape(self.shown, stored) if self.shown else stored).shape[1:]
+
+    def as_evaluated(self, image: jax.Array) -> jax.Array:
+        """The network's input for uint8 training images without augmentation."""
+        return self.scale(self.shown(image) if self.shown else image)
 
 
 def check(name: str, split: Split, classes: int) -> None:

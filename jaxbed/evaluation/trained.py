@@ -71,7 +71,7 @@ def load(
     if not of_seed["alive"]:
         raise ValueError(f"seed = {seed} had become non-finite by epoch {chosen} of {workdir}: take an earlier epoch, or another seed")
     params, stats, source = of_seed["params"], of_seed["stats"], points[number].source
-    method, shape = make_method(points[number].cfg, source)[1], source.train.image.shape[1:]
+    method, shape = make_method(points[number].cfg, source)[1], source.evaluated_shape
     logits_of = jax.jit(lambda params, stats, images: method.predict(params, stats, source.scale(images)).astype(np.float32))
 
     def predict(images: np.ndarray) -> np.ndarray:

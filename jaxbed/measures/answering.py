@@ -132,7 +132,7 @@ def _repeated(chosen: Sequence[Mapping[int, int]], seeds: int) -> Iterator[Mappi
 def parameters_read(program: Program, source: Source) -> int:
     """Number of parameters that a prediction of one network reads: without those that only training has, such as SagNet's style head."""
     params, stats = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (program.state.params, program.state.stats))
-    image = jax.ShapeDtypeStruct((1, *source.train.image.shape[1:]), np.uint8)
+    image = jax.ShapeDtypeStruct((1, *source.evaluated_shape), np.uint8)
 
     def predict(params: PyTree, stats: PyTree, image: jax.Array) -> jax.Array:
         return program.method.predict(params, stats, source.scale(image))

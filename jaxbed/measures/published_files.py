@@ -69,7 +69,7 @@ def write_images(folder: pathlib.Path, cells: Cells) -> None:
 
 def open_cell(folder: pathlib.Path, source: Source) -> EvaluationSet:
     """The images of one cell. Raises ValueError for other classes than the data set's; reading them, for images of another size."""
-    side_px = source.train.image.shape[1]
+    side_px = source.evaluated_shape[0]
     opened = image_files.open_location(str(folder), Size(side_px, 0, "unchanged"))
     if source.class_names == imagenet_classes.WNIDS:
         opened = imagenet_classes.thousand(str(folder), opened)

@@ -166,7 +166,7 @@ def output_shapes(stage: Stage, source: Source) -> dict[str, jax.ShapeDtypeStruc
     assert stage.outputs
     give, rows, number = stage.outputs, len(source.train.label), jax.ShapeDtypeStruct((1,), np.int32)
     _, method = make_method(stage.cfg, source)
-    image = jax.eval_shape(source.scale, jax.ShapeDtypeStruct((1, *source.train.image.shape[1:]), np.uint8))
+    image = jax.eval_shape(source.as_evaluated, jax.ShapeDtypeStruct((1, *source.train.image.shape[1:]), np.uint8))
     state = jax.eval_shape(method.init, jax.random.key(0), {"image": image, "label": number, "index": number})
 
     def one(params: PyTree, stats: PyTree, image: jax.Array, label: jax.Array) -> dict[str, jax.Array]:

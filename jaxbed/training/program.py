@@ -294,7 +294,7 @@ def assemble(
     if trains:
         metrics()
         of_seed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (state.params, state.stats))
-        image = jax.ShapeDtypeStruct((cfg.batch_size, *source.train.image.shape[1:]), np.uint8)
+        image = jax.ShapeDtypeStruct((cfg.batch_size, *source.evaluated_shape), np.uint8)
         jax.eval_shape(lambda params, stats, image: method.predict(params, stats, source.scale(image)), *of_seed, image)
     seeds.check_memory(state, f"parameters and optimizer of {seeds.size} networks")
     advance = seeds.over(steps.advance, shared=(1, 3) if sets.images is not None and cfg.shared_order else (1,), donate=(0,))

@@ -108,11 +108,11 @@ def outputs(job: Job, program: Program, log: Log) -> dict[str, np.ndarray]:
 def _outputs(
     seeds: parallel.Seeds, source: Source, method: Method, give: Outputs, weights: PyTree, batch_size: int
 ) -> dict[str, np.ndarray]:
-    """{name: [S, N, ...]}: what every network gives for every training image, as it is without augmentation."""
+    """{name: [S, N, ...]}: what every network gives for every training image, as evaluation shows it."""
     images, label = source.train.image, source.train.label
 
     def one(params: PyTree, stats: PyTree, block: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
-        return jax.lax.map(lambda batch: give(method, params, stats, source.scale(batch[0]), batch[1]), (block, labels))
+        return jax.lax.map(lambda batch: give(method, params, stats, source.as_evaluated(batch[0]), batch[1]), (block, labels))
 
     blocks, row = [], 0
     compiled = seeds.over(one, shared=(2, 3))
