@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbed import values
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses
 from jaxbed.models.capabilities import CUT, MAPS, Cuttable, require
@@ -51,6 +52,8 @@ class Config:
     samples: Share = 1 / 3  # domainbed: share of images that is masked; 0 is ERM
 
     def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        if self.variant != "domainbed":
+            values.refuse_unused(self, ("features", "samples"), f"method.variant = {self.variant!r}", "remove it, or take domainbed")
         require(net, "RSC masks maps", CUT, MAPS)
         return _make(self, info, net, optim)
 
