@@ -8,6 +8,7 @@ which names its runs in order, the run itself last. Each is made from the run's 
 trains all of them, with the seeds and grid points of the run, and resumes at any point (`training.staged`); the trainer sees one at a time.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -53,6 +54,13 @@ def of(cfg: Train) -> tuple[Stage, ...]:
         earlier = {each.name: each for each in stages[:number]}
         if (number == len(stages) - 1) == bool(stage.name) or stage.name in earlier:
             raise ValueError(f"{cfg.name}: stage {number + 1} is named {stage.name!r}: all but the last need names, each its own")
+        warmup, epochs = stage.cfg.optim.warmup_epochs, stage.cfg.epochs
+        if stage.name and warmup >= epochs:
+            field = "method.epochs_before" if getattr(cfg.method, "epochs_before", 0) else "epochs"
+            raise ValueError(
+                f"{field} = {epochs}: optim.warmup_epochs = {warmup} leaves nothing of these epochs of the stage {stage.name!r}: "
+                f"set {field} to {math.floor(warmup) + 1} or more, or shorten the warm-up"
+            )
         if stage.start and stage.cfg.init_from and not is_weights(stage.cfg.init_from):
             raise ValueError(
                 f"init_from = {stage.cfg.init_from}: {cfg.name} trains in {len(stages)} stages, the last from the one before: no "

@@ -86,6 +86,14 @@ def fields(cfg: Any, path: str = "") -> Iterator[tuple[str, Any, Any, Any]]:
             yield name, value, hint, field.default
 
 
+def refuse_unused(cfg: Any, names: tuple[str, ...], where: str, cure: str = "remove it", path: str = "method") -> None:
+    """Raises ValueError for the first of these fields that differs from its default, as it has no effect with `where`."""
+    for field in dataclasses.fields(cfg):
+        value = getattr(cfg, field.name)
+        if field.name in names and value != field.default:
+            raise ValueError(f"{path}.{field.name} = {_shown(value)} has no effect with {where}: {cure}")
+
+
 def images_of(batch_size: int, share: float, field: str) -> int:
     """How many images a share of a batch is; `field` names it. Raises ValueError where this is 0 or not a whole number."""
     count = round(share * batch_size)

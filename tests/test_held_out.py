@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tiny
 
 from jaxbed import config, main
 from jaxbed.data import held_out
+from jaxbed.data.source import EvaluationSet
 from jaxbed.data.split import Split
 from jaxbed.data.stream import Images
 from jaxbed.methods import dfr
@@ -44,6 +46,46 @@ def test_each_label_and_cue_is_divided_alike_by_the_seed():
     for found in chosen:
         assert [found[:40].sum(), found[40:49].sum(), found[49:].sum()] == [10, 2, 1]  # the only one of its kind is trained on
     assert (chosen[0] == chosen[1]).all() and (chosen[0] != chosen[2]).any()
+
+
+@dataclasses.dataclass
+class Known:
+    """Another data set, whose validation set says all that a set can say of its images."""
+
+    of: Any
+    images_per_item: int
+
+    def open(self):
+        source = self.of.open()
+        count = len(source.sets["val"].split.label)
+        number = np.arange(count)
+        item = np.where(number % 5, (number // self.images_per_item).astype(str), "")
+        val = source.sets["val"]._replace(real=number[:, None].astype(np.int32), item=item, anomaly=number % 7 == 0)
+        assert all(field is not None for field in val), "a new field must be in this test"
+        return dataclasses.replace(source, sets={**source.sets, "val": val})
+
+
+def test_all_that_is_known_of_the_remaining_images_remains():
+    whole, half = Known(WHOLE, 2).open().sets["val"], held_out.Config(Known(WHOLE, 2)).open().sets["val"]
+    rows = [whole.split.name.tolist().index(name) for name in half.split.name]
+    for field in set(EvaluationSet._fields) - {"split", "role", "decision"}:
+        np.testing.assert_array_equal(getattr(half, field), getattr(whole, field)[rows])
+
+
+@pytest.mark.parametrize("images_per_item", [2, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_images_of_one_item_are_on_one_side(images_per_item, seed):
+    val = Known(WHOLE, images_per_item).open().sets["val"]
+    chosen = held_out.divide(val.split, 0.5, seed, val.item)
+    for item in set(val.item) - {""}:
+        assert len(set(chosen[val.item == item])) == 1
+    assert len(set(chosen[val.item == ""])) == 2
+
+
+def test_unknown_items_change_no_division():
+    val = WHOLE.open().sets["val"]
+    unknown = np.full(len(val.split.label), "")
+    np.testing.assert_array_equal(held_out.divide(val.split, 0.5, 3, unknown), held_out.divide(val.split, 0.5, 3))
 
 
 def test_streamed_images_stay_unread():

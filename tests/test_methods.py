@@ -2,15 +2,18 @@
 
 import dataclasses
 import functools
+import re
+import typing
 
 import jax
 import numpy as np
 import pytest
 import tiny
 
-from jaxbed import config
+from jaxbed import config, stages, values
 from jaxbed.data import augment
 from jaxbed.method import Info
+from jaxbed.methods import augmix, biasensemble, debiased, dfr, disent, infodrop, lff, lisa, rsc
 from jaxbed.models import simple_conv
 from jaxbed.training import members, plan, train
 
@@ -186,3 +189,68 @@ def test_augmentation_is_of_the_seed_and_the_step_and_not_of_evaluation():
             run = program.advance(run, program.arrays, next(batches), program.seeds.array)
         losses.append(np.asarray(run.sums["loss"]))
     assert (losses[0] != losses[1]).all() and (losses[1] == losses[2]).all()
+
+
+# are read outside the step, by stages and the drawing of batches; of the biased network beside a Simple Conv alone
+ELSEWHERE = ("epochs_before", "finetune_epochs", "finetune_lr", "held_out", "networks", "agreement", "confidence", "upweight", "ratio")
+ELSEWHERE += ("biased.stride",)
+
+
+def forms(method):
+    """A method's configuration, and those with another word or truth value in one of its fields."""
+    yield method
+    for field, value, hint, _ in values.fields(method):
+        for word in (True, False) if hint is bool else [each for each in typing.get_args(hint) if isinstance(each, str)]:
+            if word != value:
+                yield values.with_field(method, field, word)
+
+
+def program_or_refusal(method):
+    """The lowered program of a method, or why there is none."""
+    try:
+        return tiny.programs(method)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == "debiased" else name for name in tiny.METHODS])
+def test_a_number_that_has_no_effect_is_refused(name):
+    for form in forms(tiny.METHODS[name]):
+        plain = program_or_refusal(form)
+        if isinstance(plain, str):
+            assert "no effect with" in plain or name == "infodrop", (form, plain)
+            continue
+        for field, value, hint, _ in values.fields(form):
+            of_stage = field in ELSEWHERE or (field == "q" and hasattr(form, "base"))
+            if type(value) in (int, float) and not of_stage:
+                others = [value * 0.9, value - 1, value + 1, value + 4]
+                changed = next(each for each in others if each != value and values._fits(each, hint))
+                found = program_or_refusal(values.with_field(form, field, changed))
+                assert found != plain, f"{field} = {changed} of {form}"
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (biasensemble.Config(lff.Config(q=0.5)), "method.base.q = 0.5 has no effect with BiasEnsemble: set method.q"),
+        (biasensemble.Config(disent.Config(q=0.5)), "method.base.q = 0.5 has no effect with BiasEnsemble: set method.q"),
+        (debiased.Config(variant="biasbed", grid="fine"), "method.grid = 'fine' has no effect with method.variant = 'biasbed'"),
+        (rsc.Config("imagenet", features=0.5), "method.features = 0.5 has no effect with method.variant = 'imagenet'"),
+        (rsc.Config("spatial_channel", samples=0.5), "method.samples = 0.5 has no effect with method.variant = 'spatial_channel'"),
+        (augmix.Config(consistency=False, weight=1.0), "method.weight = 1.0 has no effect with method.consistency = false"),
+        (lisa.Config(balanced=False, groups="cells"), "method.groups = 'cells' has no effect with method.balanced = false"),
+    ],
+)
+def test_what_a_method_does_not_read_is_refused_by_name(method, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tiny.programs(method)
+
+
+def test_what_a_methods_stages_do_not_read_is_refused_by_name():
+    cases = (
+        (infodrop.Config(finetune_lr=0.01), "", "method.finetune_lr = 0.01 has no effect with method.finetune_epochs = 0"),
+        (dfr.Config(epochs_before=2), "runs/erm", "method.epochs_before = 2 has no effect with init_from = runs/erm"),
+    )
+    for method, init_from, message in cases:
+        with pytest.raises(ValueError, match=message):
+            stages.of(dataclasses.replace(tiny.mlp_config(), method=method, init_from=init_from))

@@ -456,14 +456,35 @@ def test_stages_that_do_not_fit_are_refused(method, message):
         stages.of(tiny_run(method))
 
 
+@pytest.mark.parametrize(
+    ("method", "field", "stage"),
+    [
+        (jtt.Config(), "method.epochs_before = 1", "first network"),
+        (biasensemble.Config(), "method.epochs_before = 3", "biased networks"),
+        (softcon.Config(epochs_before=2), "method.epochs_before = 2", "biased network"),
+        (dfr.Config(epochs_before=1), "method.epochs_before = 1", "ERM"),
+        (dfr.Config(), "epochs = 3", "ERM"),
+        (infodrop.Config(finetune_epochs=5), "epochs = 3", "dropping"),
+    ],
+)
+def test_a_warm_up_that_leaves_nothing_of_a_stage_is_refused_by_the_field_that_sets_its_epochs(method, field, stage):
+    name, epochs = field.split(" = ")
+    optim = dataclasses.replace(tiny.Optim(schedule="cosine"), warmup_epochs=float(epochs))
+    cure = f"set {name} to {int(epochs) + 1} or more, or shorten the warm-up"
+    with pytest.raises(ValueError, match=f"^{field}: optim.warmup_epochs = .* of the stage {stage!r}: {cure}"):
+        stages.of(tiny_run(method, optim=optim, epochs=3 if name == "epochs" else 50, net=HIDDEN))
+    shorter = dataclasses.replace(optim, warmup_epochs=float(epochs) - 0.5)
+    assert len(stages.of(tiny_run(method, optim=shorter, epochs=3 if name == "epochs" else 50, net=HIDDEN))) == 2
+
+
 def test_infodrop_is_fine_tuned_without_dropping_from_its_own_end(tmp_path, monkeypatch):
     monkeypatch.setitem(resnet.BLOCKS, 10, (0, 0, 0, 0))  # stem and head: it drops after the stem
     settings = {"net": tiny.train_config().net, "optim": tiny.Optim(lr=0.05, gamma=0.5), "epochs": 1}
     method = infodrop.Config(finetune_epochs=2, finetune_lr=0.01)
     trained(tiny_run(method, **settings), tmp_path)
     last, dropping = plan.job(tiny_run(method, **settings), tmp_path), config.load(tmp_path / "stages" / "dropping")
-    assert (dropping.method, dropping.epochs) == (infodrop.Config(finetune_lr=0.01), 1)
-    assert (last.cfg.method, last.cfg.epochs) == (infodrop.Config(drop_rate=0.0, finetune_lr=0.01), 2)
+    assert (dropping.method, dropping.epochs) == (infodrop.Config(), 1)
+    assert (last.cfg.method, last.cfg.epochs) == (infodrop.Config(drop_rate=0.0), 2)
     assert (last.cfg.optim.lr, last.cfg.optim.milestones_epochs, last.cfg.optim.gamma) == (0.01, (1.6,), 0.1)
     by_hand = dataclasses.replace(last.cfg, init_from=str(tmp_path / "stages" / "dropping"))
     trained(by_hand, tmp_path / "by_hand")

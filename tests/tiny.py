@@ -127,9 +127,19 @@ def program(cfg: config.Train, source: Source | None = None, trains: bool = True
     return assemble(cfg, members.one(cfg, source), seeds, tables(cfg, source), trains)
 
 
+# What data sets, the host and earlier stages tell some methods of the same images
+COLUMNS = {
+    "bias": np.arange(8, dtype=np.int32) % 3,
+    "kept": np.arange(8) < 5,
+    "group_weight": np.ones(8, np.float32),
+    "group_size": np.ones(8, np.float32),
+    "biased_direction": np.eye(8, 4, dtype=np.float32),
+}
+
+
 def _method_and_batch(config: Any) -> tuple[Method, dict[str, np.ndarray]]:
     image = np.random.default_rng(0).random((8, 16, 16, 3), np.float32)
-    batch = {"image": image, "label": np.arange(8, dtype=np.int32), "index": np.arange(8, dtype=np.int32)}
+    batch = {"image": image, "label": np.arange(8, dtype=np.int32), "index": np.arange(8, dtype=np.int32), **COLUMNS}
     return config.make(Info(16, 64, 4, 2), RESNET_4, Optim(lr=0.05, momentum=0.9)), batch
 
 

@@ -16,6 +16,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from jaxbed import values
 from jaxbed.data import augmix
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.methods.parts import losses
@@ -31,13 +32,15 @@ class Config(augmix.Settings):
     reads_bias: ClassVar[bool] = False
 
     consistency: bool = True  # False: cross-entropy of one mixed view of each image, and nothing else
-    weight: NotNegative = 12.0  # of the Jensen-Shannon divergence; without effect where consistency is False
+    weight: NotNegative = 12.0  # of the Jensen-Shannon divergence, where consistency is True
 
     @property
     def multi_label(self) -> bool:
         return not self.consistency  # the divergence is that of answers among all classes
 
     def make(self, info: Info, net: Network, optim: Optim) -> Method:
+        if not self.consistency:
+            values.refuse_unused(self, ("weight",), "method.consistency = false")
         return _make(self, info, net, optim)
 
 

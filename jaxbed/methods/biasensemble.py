@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbed import values
 from jaxbed.config import Train
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods import lff
@@ -60,7 +61,7 @@ class Biased:
 class Config:
     reads_bias: ClassVar[bool] = False
 
-    base: Any = dataclasses.field(default_factory=lff.Config)  # the method whose biased network is changed: LfF's or DisEnt's Config
+    base: Any = dataclasses.field(default_factory=lff.Config)  # whose biased network is changed: LfF's or DisEnt's Config, but for its q
     networks: Count = 5  # throw-away ones
     epochs_before: Count = 3  # that they are trained
     q: ShareBelowOne = 0.7  # of their generalised cross-entropy
@@ -85,6 +86,7 @@ class Config:
         return Stage("biased networks", biased, self.networks, outputs=probability), Stage("", cfg, columns=columns)
 
     def make(self, info: Info, net: Network, optim: Optim) -> Method:
+        values.refuse_unused(self.base, ("q",), "BiasEnsemble", "set method.q", "method.base")
         return self.base.make(info, net, optim, kept_loss)
 
 

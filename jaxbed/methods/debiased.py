@@ -17,7 +17,7 @@ Differs from the published code: a stylised image is cut to the size of what it 
 VGG's pooling); batches are counted through the whole run and not anew in each epoch.
 
 variant "biasbed": what BiasBed's released code computes. Clean and stylised images alike get y_π with weight (1 - γ)/2; E sees normalised
-    images, and f' the output of D as it is; images keep their size, whatever grid says. That it skips batches whose pixels are not all
+    images, and f' the output of D as it is; images keep their size, as with grid "full". That it skips batches whose pixels are not all
     finite is not imitated.
 """
 
@@ -32,6 +32,7 @@ import optax
 from flax import traverse_util
 from jax import lax
 
+from jaxbed import values
 from jaxbed.method import Batch, Info, Method, PyTree, State, apply_net, init_net, scalars
 from jaxbed.methods.parts import losses, pairs
 from jaxbed.models import style, style_network
@@ -56,6 +57,8 @@ class Config:
     style: style_network.Config = dataclasses.field(default_factory=style_network.Config)
 
     def make(self, info: Info, net: Network, optim: Optim) -> Method:
+        if self.variant == "biasbed" and self.grid != "full":
+            values.refuse_unused(self, ("grid",), "method.variant = 'biasbed', whose images keep their size")
         require(net, "Debiased shows a network images of several sizes", MAPS)
         return _make(self, info, net, optim)
 

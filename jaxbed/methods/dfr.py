@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxbed import optim as optimizers
+from jaxbed import values
 from jaxbed.config import Train, is_weights
 from jaxbed.data import held_out
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
@@ -53,6 +54,7 @@ class Config:
     def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
         retrained = dataclasses.replace(cfg, data=held_out.Config(cfg.data, self.held_out)) if self.held_out else cfg
         if cfg.init_from and not is_weights(cfg.init_from):
+            values.refuse_unused(self, ("epochs_before",), f"init_from = {cfg.init_from}, which was trained before", "set it to 0")
             return (Stage("", retrained),)
         whole = dataclasses.replace(cfg, method=erm.Config(), epochs=self.epochs_before or cfg.epochs)
         return Stage("ERM", whole), Stage("", retrained, start="ERM")

@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbed import values
 from jaxbed.config import Train, is_weights
 from jaxbed.method import Info, Method, from_net
 from jaxbed.models.capabilities import AFTER, STEM, FirstConv, Stemmed, require
@@ -62,16 +63,18 @@ class Config:
 
     def training_stages(self, cfg: Train) -> tuple[Stage, ...]:
         if not self.finetune_epochs:
+            values.refuse_unused(self, ("finetune_lr",), "method.finetune_epochs = 0", "remove it, or set finetune_epochs")
             return (Stage("", cfg),)
         if self.variant == "biasbed":
             raise ValueError(f"finetune_epochs = {self.finetune_epochs}: BiasBed's variant drops to the end. Take 0, or variant=paper")
         decay = (0.8 * self.finetune_epochs,)
         optim = dataclasses.replace(cfg.optim, lr=self.finetune_lr, schedule="step", milestones_epochs=decay, gamma=0.1, warmup_epochs=0.0)
-        plain = dataclasses.replace(self, drop_rate=0.0, finetune_epochs=0)
+        untuned = dataclasses.replace(self, finetune_epochs=0, finetune_lr=Config.finetune_lr)
+        plain = dataclasses.replace(untuned, drop_rate=0.0)
         tuned = dataclasses.replace(cfg, method=plain, optim=optim, epochs=self.finetune_epochs)
         if cfg.init_from and not is_weights(cfg.init_from):
             return (Stage("", tuned),)
-        dropping = dataclasses.replace(cfg, method=dataclasses.replace(self, finetune_epochs=0))
+        dropping = dataclasses.replace(cfg, method=untuned)
         return Stage("dropping", dropping), Stage("", tuned, start="dropping")
 
     def make(self, info: Info, net: Stemmed, optim: Optim) -> Method:

@@ -19,6 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxbed import values
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, single
 from jaxbed.methods.parts import losses, pairs
 from jaxbed.methods.parts.groups import Groups, Kind
@@ -33,10 +34,12 @@ class Config:
 
     p_sel: Share = 0.5  # probability of mixing within a label, per step; else within a bias
     alpha: Positive = 2.0  # of Beta(alpha, alpha)
-    groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`; for the drawing of batches alone
+    groups: Kind = "aligned"  # see `jaxbed.methods.parts.groups`; for the drawing of batches alone, where balanced is True
     balanced: bool = True  # batches are drawn from all groups alike
 
     def make(self, info: Info, net: Network, optim: Optim) -> Method:
+        if not self.balanced:
+            values.refuse_unused(self, ("groups",), "method.balanced = false")
         sampling = Groups(self.groups, info.classes).sampling()
         return _make(self, info, net.make(info.classes), optim)._replace(sampling=sampling if self.balanced else None)
 

@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxbed import values
 from jaxbed.method import Batch, Info, Loss, Method, PyTree, State, apply_net, from_loss, init_net
 from jaxbed.methods.parts import losses
 from jaxbed.models.capabilities import CUT, MAPS, Cuttable, require
@@ -47,16 +48,20 @@ class Config:
     reads_bias: ClassVar[bool] = False
 
     variant: Literal["domainbed", "spatial_channel", "imagenet"] = "domainbed"
-    features: Share = 1 / 3  # domainbed: share of an image's features that is masked
-    samples: Share = 1 / 3  # domainbed: share of images that is masked
+    features: Share = 1 / 3  # domainbed: share of an image's features that is masked; 0 is ERM
+    samples: Share = 1 / 3  # domainbed: share of images that is masked; 0 is ERM
 
     def make(self, info: Info, net: Cuttable, optim: Optim) -> Method:
+        if self.variant != "domainbed":
+            values.refuse_unused(self, ("features", "samples"), f"method.variant = {self.variant!r}", "remove it, or take domainbed")
         require(net, "RSC masks maps", CUT, MAPS)
         return _make(self, info, net, optim)
 
 
 def above_quantile(x: jax.Array, share: float) -> jax.Array:
-    """Which of x [..., n] are not below the quantile 1 - share, interpolated as NumPy does."""
+    """Which of x [..., n] are not below the quantile 1 - share, interpolated as NumPy does; of share 0, none."""
+    if not share:
+        return jnp.zeros(x.shape, bool)
     rank = (x.shape[-1] - 1) * (1 - share)
     low, high = math.floor(rank), math.ceil(rank)
     ordered = jnp.sort(x, -1)
