@@ -80,6 +80,17 @@ class _Asked(NamedTuple):
     sets: dict[str, "EvaluationSet"]  # by the name of their folder
     cells: dict[str, "Cells"]  # of published files, by benchmark
 
+    def notes(self, source: "Source") -> list[str]:
+        """What is measured otherwise than its name says."""
+        from jaxbed.measures.attacks import DLR_CLASSES
+
+        if "apgd" not in self.changing or not self.sets or self.settings.classes >= DLR_CLASSES:
+            return []
+        return [
+            f"note: {source.name} has {self.settings.classes} classes, and apgd's difference of logits needs {DLR_CLASSES}: its other part, "
+            "apgd_ce, is measured alone, and there is no number apgd of both"
+        ]
+
     def check_baseline(self, run: pathlib.Path | None, source: "Source") -> None:
         """Raises as `_baseline` does, before anything is answered."""
         for name, images in self.sets.items():
@@ -136,7 +147,8 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str])
     opened: dict[int, _Asked] = {}
     for source in (point.source for point in points):  # grid points may share one
         if id(source) not in opened:
-            opened[id(source)] = _open(source, changing, settings, asked)
+            opened[id(source)] = _open(source, changing, settings._replace(classes=len(source.class_names)), asked)
+            notes += opened[id(source)].notes(source)
             if asked.mce_baseline not in asked.workdirs:  # or it will have been measured by then
                 opened[id(source)].check_baseline(asked.mce_baseline, source)
     if changing or opened[id(points[0].source)].cells:
