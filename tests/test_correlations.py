@@ -51,6 +51,22 @@ def test_coefficients_by_hand(x, y, rho, p):
     np.testing.assert_allclose((firm.rho, firm.p), (rho, p), atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-8, 1e-3, 1, 1e3, 1e8])
+@pytest.mark.parametrize("x", [(1, 2, 3, 4, 5), (1, 1 + 4e-16, 2, 3, 4), (-1, -2, 0.5, 3, 0)], ids=("distinct", "tied", "signs"))
+def test_the_scale_of_a_property_changes_no_coefficient(x, scale):
+    y = (2, 1, 4, 3, 5)
+    assert firmness(np.array(x) * scale, y)[:2] == firmness(x, y)[:2] == firmness(y, np.array(x) * scale)[:2]
+
+
+def test_a_column_of_small_numbers_has_a_correlation(tmp_path, capsys):
+    code, text = command(capsys, table(tmp_path, SMALL.replace(",0.", ",0.00000000")))
+    assert code == 0 and "n/a" not in text, text
+
+
+def test_one_huge_value_makes_no_ties_of_the_others():
+    assert firmness((1, 1.001, 1.002, 1e9), (1, 2, 3, 4)).rho == 1
+
+
 def test_the_p_of_permutations_counts_all_orders():
     """Of the 24 orders of four values, two have |rho| = 1, and eight have 0.8 or more."""
     assert firmness((1, 2, 3, 4), (1, 2, 3, 4)).p_permutation == pytest.approx(2 / 24, abs=0.01)
