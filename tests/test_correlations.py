@@ -165,6 +165,40 @@ def test_tables_are_joined_by_model_and_what_is_not_measured_is_left_out(tmp_pat
     assert given.loc[0, ["models", "rho"]].tolist() == [4, 1.0]
 
 
+BENCHMARKED = "model,category,concepts\na,x,20\nb,x,32\nc,y,41\nd,y,10\ne,y,49\nf,y,8\n"
+
+
+def in_runs(text):
+    """With two rows for each model."""
+    head, *lines = text.splitlines()
+    return "\n".join([f"{head},run", *(f"{line},{run}" for run in (0, 1) for line in lines)])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (SMALL, BENCHMARKED.replace("b,x", "b,y")),
+        (in_runs(SMALL), BENCHMARKED.replace("b,x", "b,y")),
+        (in_runs(SMALL).replace("b,x,0.2,20,1", "b,y,0.2,20,1"),),
+        (SMALL.replace("category", "kind"), BENCHMARKED.replace("b,x", "b,y").replace("category", "kind")),
+    ],
+    ids=("tables", "runs and a table", "runs", "another column"),
+)
+def test_a_model_in_two_categories_is_refused(tmp_path, capsys, texts):
+    column = "kind" if "kind" in texts[0] else "category"
+    paths = [table(tmp_path, text, f"{number}.csv") for number, text in enumerate(texts)]
+    code, said = command(capsys, *paths, *(("--groups", "kind") if column == "kind" else ()))
+    assert code == 2 and f"'b' has two values of {column}, 'x' and 'y'; write the same in all of its rows" in said, said
+
+
+@pytest.mark.parametrize("change", [("", ""), ("b,x", "b,"), ("b,x", "b, x"), ("b,x,32\n", "")], ids=("alike", "blank", "space", "absent"))
+def test_tables_that_agree_on_categories_give_each_model_once(tmp_path, change):
+    paths = [table(tmp_path, in_runs(SMALL)), table(tmp_path, BENCHMARKED.replace(*change), "second.csv")]
+    given = models.read(paths)
+    assert given.category.to_dict() == dict(zip("abcdef", "xxyyyy", strict=True)) and list(given.properties.index) == list("abcdef")
+    assert given.notes == ["12 rows are runs of 6 models: means of the runs count"]
+
+
 def test_columns_of_the_published_table_are_known(tmp_path):
     cutoffs = (0.1, 0.2, 0.3, 0.4, 0.5)
     head = ["model", "shape-bias", *(f"metric/bandpass/LFC/{cutoff}" for cutoff in cutoffs), *models.PUBLISHED["robustness"]]

@@ -57,21 +57,18 @@ def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence
     """The models of tables, joined by their names. Without names of columns, those of BIASES and BENCHMARKS that there are count.
 
     groups: the column that holds categories; "" for `category` where there is one. Raises ValueError, with the cure, for a table without
-    models, a model given twice, columns that are not there, fractions among percents, and fewer than 4 models.
+    models, a model given twice or in two categories, columns that are not there, fractions among percents, and fewer than 4 models.
     """
     notes: list[str] = []
     tables = [_table(path, notes) for path in paths]
+    kinds = _categories(tables, groups)
     joined = tables[0]
     for table, path in zip(tables[1:], paths[1:], strict=True):
-        if twice := sorted(set(joined.columns) & set(table.columns) - {*DESCRIBED, groups or "category"}):
+        both = set(joined.columns) & set(table.columns)
+        if twice := sorted(both - {*DESCRIBED, groups or "category"}):
             raise ValueError(f"{path}: columns {names.listed(twice)} are in an earlier table too; keep each in one")
-        joined = joined.merge(table, how="outer", on=sorted(set(joined.columns) & set(table.columns)))
-    if groups and groups not in joined.columns:
-        raise ValueError(f"--groups {groups}: no such column; {names.choice(groups, joined.columns)}")
-    groups = groups or ("category" if "category" in joined.columns else "")
-    if groups and len(unknown := joined.loc[joined[groups].fillna("").str.strip() == "", "model"]):
-        raise ValueError(f"models {names.first_few(unknown)} have no {groups}; write one for each")
-    kinds = dict(zip(joined["model"], joined[groups].astype(str) if groups else [""] * len(joined), strict=True))
+        described = sorted(both & set(DESCRIBED))
+        joined = joined.merge(table.drop(columns=both - set(described)), how="outer", on=described)
     _derive(joined)
     leaned = _columns(joined, biases, BIASES, "biases")
     scored = _columns(joined, benchmarks, BENCHMARKS, "benchmarks")
@@ -106,6 +103,25 @@ def _table(path: Path, notes: list[str]) -> pd.DataFrame:
         if name in {*BIASES, *BENCHMARKS} or re.match("(top1_acc|metric)/|shape-bias$", name):
             table[name] = numbers.read(table[name], name, str(path), notes, separator=table.attrs["separator"])
     return table.reset_index(drop=True)
+
+
+def _categories(tables: Sequence[pd.DataFrame], groups: str) -> dict[str, str]:
+    """{model: its category} of all tables, which may each have it; "" for all where there is no such column."""
+    column, every = groups or "category", pd.concat([table["model"] for table in tables]).unique()
+    there = [table.set_index("model", drop=False)[column].astype(str).str.strip() for table in tables if column in table.columns]
+    if not there:
+        if groups:
+            columns = dict.fromkeys(name for table in tables for name in table.columns)
+            raise ValueError(f"--groups {groups}: no such column; {names.choice(groups, columns)}")
+        return dict.fromkeys(every, "")
+    kinds: dict[str, str] = {}
+    for model, kind in pd.concat(there).items():
+        if kind and kinds.setdefault(str(model), kind) != kind:
+            given = f"{names.quoted(kinds[str(model)])} and {names.quoted(kind)}"
+            raise ValueError(f"{names.quoted(model)} has two values of {column}, {given}; write the same in all of its rows and tables")
+    if unknown := [model for model in every if model not in kinds]:
+        raise ValueError(f"models {names.first_few(unknown)} have no {column}; write one for each")
+    return kinds
 
 
 def _derive(joined: pd.DataFrame) -> None:
