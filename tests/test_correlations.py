@@ -222,7 +222,6 @@ def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys
         (SMALL.replace("b,x", "a,x"), (), "line 3 gives 'a' again; give each model once"),
         (SMALL.replace("model,", "network,"), (), "there is no column `model`"),
         ("\n".join(SMALL.splitlines()[:4]), (), "3 models are too few"),
-        (SMALL.replace("0.3,50", "0.3,0.5"), (), "benchmarks of 'c' are at most 0.5, others up to 60"),
         (SMALL.replace("shape_bias", "slope"), (), "no column is one of the known biases"),
         (SMALL, ("--biases", "shape"), "--biases: there is no column 'shape'; did you mean shape_bias?"),
         (SMALL, ("--biases", "robustness"), "robustness cannot be a bias and a benchmark at once"),
@@ -237,6 +236,44 @@ def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys
 def test_a_table_that_cannot_be_used_is_refused(tmp_path, capsys, text, words, reason):
     code, said = command(capsys, table(tmp_path, text), *words)
     assert code == 2 and reason in said, said
+
+
+BIASES = "0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8".split()
+PERCENTS = ((76.1, 40.2, 36.0, 0.1), (79.0, 45.1, 38.5, 2.0), (81.3, 50.0, 44.2, 31.0), (70.2, 33.3, 29.8, 0.0))
+
+
+def scores(tmp_path, rows, columns=tuple(models.BENCHMARKS)):
+    """A table of models with these benchmarks."""
+    lines = [",".join(map(str, (f"m{number}", bias, *row))) for number, (bias, row) in enumerate(zip(BIASES, rows, strict=False))]
+    return table(tmp_path, "\n".join([",".join(("model", "shape_bias", *columns[: len(rows[0])])), *lines]))
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+@pytest.mark.parametrize("fractions", [1, 2, 4])
+def test_fractions_among_percents_are_refused(tmp_path, capsys, columns, fractions):
+    """Also a whole table of them below one of percents."""
+    rows = [row[:columns] for row in PERCENTS] + [tuple(value / 100 for value in row[:columns]) for row in PERCENTS[:fractions]]
+    code, said = command(capsys, scores(tmp_path, rows))
+    assert code == 2 and "benchmarks of 'm4' are at most 0.761, others up to 81.3: fractions or percent; write all alike" in said, said
+
+
+@pytest.mark.parametrize(
+    ("rows", "suspect"),
+    [
+        ([(0.03,), (1.2,), (3.5,), (16.73,), (9.0,)], "m0"),  # ImageNet-A alone, of which the network that chose its images has nothing
+        ([(0.03, 0.4), (1.2, 3.0), (3.5, 20.0), (16.73, 44.0)], "m0"),  # two hard benchmarks
+        ([(0.1, 0.1), (76.1, 40.2), (79.0, 45.1), (81.3, 50.0)], "m0"),  # a network that guesses
+        ([(76.1, 0.03), (79.0, 1.2), (81.3, 3.5), (85.0, 16.73)], ""),
+        ([(0.0,), (1.2,), (3.5,), (16.73,)], ""),
+        ([(0.761, 0.4), (0.79, 0.45), (0.813, 0.5), (0.7, 0.33)], ""),  # all are fractions
+        ([(0.761, 40.2), (0.79, 45.1), (0.813, 50.0), (0.7, 33.3)], ""),  # one column is of fractions: each is ranked by itself
+        ([(0.761, ""), (0.79, ""), ("", 45.1), (0.813, 50.0), (0.7, 33.3)], ""),
+        ([(50,), (0.5,), (40,), (60,)], "m1"),  # may be either
+    ],
+)
+def test_low_percentages_are_read_and_said_where_they_may_be_fractions(tmp_path, rows, suspect):
+    notes = models.read([scores(tmp_path, rows)]).notes
+    assert [note.partition(" are at most 1, ")[0] for note in notes] == [f"benchmarks of {suspect}"] * bool(suspect), notes
 
 
 def points(axes):

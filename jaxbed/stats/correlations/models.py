@@ -39,6 +39,7 @@ PUBLISHED = {  # column: those of the published table whose mean it is
     "adversarial": ("top1_acc/PGD-40/low",),
 }
 CURVES = {"low-pass": r"metric/bandpass/LFC/(0?\.\d+)", "high-pass": r"metric/bandpass/HFC/(0?\.\d+)"}  # columns, by cut-off
+LARGEST_FRACTION, LARGE = 1.5, 10  # what is more is a percentage; percentages that similar models do not have below 1
 DESCRIBED = ("model", "run")  # columns that are no property
 
 
@@ -78,7 +79,7 @@ def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence
     if both := sorted(set(leaned) & set(scored)):
         raise ValueError(f"{names.listed(both)} cannot be a bias and a benchmark at once")
     wide = pd.DataFrame({name: _numbers(joined, name, notes) for name in (*leaned, *scored)}).set_axis(joined["model"])
-    _check_scale(wide[scored])
+    _check_scale(wide[scored], notes)
     properties = wide.groupby(level=0, sort=False).mean()
     if len(properties) < len(wide):
         notes.append(f"{len(wide)} rows are runs of {len(properties)} models: means of the runs count")
@@ -157,12 +158,20 @@ def _numbers(joined: pd.DataFrame, name: str, notes: list[str]) -> np.ndarray:
     return values
 
 
-def _check_scale(scored: pd.DataFrame) -> None:
-    """Raises ValueError where all that a model has is at most 1 and others have more: fractions among percents."""
-    small = ((scored > 0) & (scored <= 1)) | scored.isna()
-    if (odd := small.all(axis=1) & scored.notna().any(axis=1)).any() and scored.max().max() > 1.5:
-        name, most = scored.index[odd][0], scored.max().max()
-        largest = scored[odd].iloc[0].max()
-        raise ValueError(
-            f"benchmarks of {names.quoted(name)} are at most {largest:g}, others up to {most:g}: fractions or percent; write all alike"
-        )
+def _check_scale(scored: pd.DataFrame, notes: list[str]) -> None:
+    """Raises ValueError for a model whose benchmarks can only be fractions among percents; notes those that may be.
+
+    A low percentage looks like a fraction: 0.03 on ImageNet-A. So two columns have to say it, in which all percents are large, and the
+    value would be about as large as these.
+    """
+    percents = scored.where(scored > LARGEST_FRACTION)
+    low = (scored > 0) & percents.notna().any()  # where others have more
+    surely = low & (percents.min() >= LARGE) & (100 * scored >= percents.min() / 2)
+    alike = ~(scored > 1).any(axis=1)  # whatever a model has
+    most = f"others up to {scored.max().max():g}"
+    if (mixed := alike & (surely.sum(axis=1) > 1)).any():
+        name, largest = scored.index[mixed][0], scored[mixed].iloc[0].max()
+        raise ValueError(f"benchmarks of {names.quoted(name)} are at most {largest:g}, {most}: fractions or percent; write all alike")
+    if (may_be := alike & low.any(axis=1)).any():
+        models = names.first_few(scored.index[may_be].unique())
+        notes.append(f"benchmarks of {models} are at most 1, {most}: read as percent; if they are fractions, write all alike")
