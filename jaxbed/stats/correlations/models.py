@@ -65,11 +65,11 @@ def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence
     kinds = _categories(tables, groups)
     joined = tables[0]
     for table, path in zip(tables[1:], paths[1:], strict=True):
-        both = set(joined.columns) & set(table.columns)
-        if twice := sorted(both - {*DESCRIBED, groups or "category"}):
+        shared = set(joined.columns) & set(table.columns)
+        if twice := sorted(shared - {*DESCRIBED, groups or "category"}):
             raise ValueError(f"{path}: columns {names.listed(twice)} are in an earlier table too; keep each in one")
-        described = sorted(both & set(DESCRIBED))
-        joined = joined.merge(table.drop(columns=both - set(described)), how="outer", on=described)
+        keys = sorted(shared & set(DESCRIBED))
+        joined = joined.merge(table.drop(columns=shared - set(keys)), how="outer", on=keys)
     _derive(joined)
     leaned = _columns(joined, biases, BIASES, "biases")
     scored = _columns(joined, benchmarks, BENCHMARKS, "benchmarks")
