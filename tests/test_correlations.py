@@ -51,6 +51,22 @@ def test_coefficients_by_hand(x, y, rho, p):
     np.testing.assert_allclose((firm.rho, firm.p), (rho, p), atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-8, 1e-3, 1, 1e3, 1e8])
+@pytest.mark.parametrize("x", [(1, 2, 3, 4, 5), (1, 1 + 4e-16, 2, 3, 4), (-1, -2, 0.5, 3, 0)], ids=("distinct", "tied", "signs"))
+def test_the_scale_of_a_property_changes_no_coefficient(x, scale):
+    y = (2, 1, 4, 3, 5)
+    assert firmness(np.array(x) * scale, y)[:2] == firmness(x, y)[:2] == firmness(y, np.array(x) * scale)[:2]
+
+
+def test_a_column_of_small_numbers_has_a_correlation(tmp_path, capsys):
+    code, text = command(capsys, table(tmp_path, SMALL.replace(",0.", ",0.00000000")))
+    assert code == 0 and "n/a" not in text, text
+
+
+def test_one_huge_value_makes_no_ties_of_the_others():
+    assert firmness((1, 1.001, 1.002, 1e9), (1, 2, 3, 4)).rho == 1
+
+
 def test_the_p_of_permutations_counts_all_orders():
     """Of the 24 orders of four values, two have |rho| = 1, and eight have 0.8 or more."""
     assert firmness((1, 2, 3, 4), (1, 2, 3, 4)).p_permutation == pytest.approx(2 / 24, abs=0.01)
@@ -149,6 +165,40 @@ def test_tables_are_joined_by_model_and_what_is_not_measured_is_left_out(tmp_pat
     assert given.loc[0, ["models", "rho"]].tolist() == [4, 1.0]
 
 
+BENCHMARKED = "model,category,concepts\na,x,20\nb,x,32\nc,y,41\nd,y,10\ne,y,49\nf,y,8\n"
+
+
+def in_runs(text):
+    """With two rows for each model."""
+    head, *lines = text.splitlines()
+    return "\n".join([f"{head},run", *(f"{line},{run}" for run in (0, 1) for line in lines)])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (SMALL, BENCHMARKED.replace("b,x", "b,y")),
+        (in_runs(SMALL), BENCHMARKED.replace("b,x", "b,y")),
+        (in_runs(SMALL).replace("b,x,0.2,20,1", "b,y,0.2,20,1"),),
+        (SMALL.replace("category", "kind"), BENCHMARKED.replace("b,x", "b,y").replace("category", "kind")),
+    ],
+    ids=("tables", "runs and a table", "runs", "another column"),
+)
+def test_a_model_in_two_categories_is_refused(tmp_path, capsys, texts):
+    column = "kind" if "kind" in texts[0] else "category"
+    paths = [table(tmp_path, text, f"{number}.csv") for number, text in enumerate(texts)]
+    code, said = command(capsys, *paths, *(("--groups", "kind") if column == "kind" else ()))
+    assert code == 2 and f"'b' has two values of {column}, 'x' and 'y'; write the same in all of its rows" in said, said
+
+
+@pytest.mark.parametrize("change", [("", ""), ("b,x", "b,"), ("b,x", "b, x"), ("b,x,32\n", "")], ids=("alike", "blank", "space", "absent"))
+def test_tables_that_agree_on_categories_give_each_model_once(tmp_path, change):
+    paths = [table(tmp_path, in_runs(SMALL)), table(tmp_path, BENCHMARKED.replace(*change), "second.csv")]
+    given = models.read(paths)
+    assert given.category.to_dict() == dict(zip("abcdef", "xxyyyy", strict=True)) and list(given.properties.index) == list("abcdef")
+    assert given.notes == ["12 rows are runs of 6 models: means of the runs count"]
+
+
 def test_columns_of_the_published_table_are_known(tmp_path):
     cutoffs = (0.1, 0.2, 0.3, 0.4, 0.5)
     head = ["model", "shape-bias", *(f"metric/bandpass/LFC/{cutoff}" for cutoff in cutoffs), *models.PUBLISHED["robustness"]]
@@ -172,7 +222,6 @@ def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys
         (SMALL.replace("b,x", "a,x"), (), "line 3 gives 'a' again; give each model once"),
         (SMALL.replace("model,", "network,"), (), "there is no column `model`"),
         ("\n".join(SMALL.splitlines()[:4]), (), "3 models are too few"),
-        (SMALL.replace("0.3,50", "0.3,0.5"), (), "benchmarks of 'c' are at most 0.5, others up to 60"),
         (SMALL.replace("shape_bias", "slope"), (), "no column is one of the known biases"),
         (SMALL, ("--biases", "shape"), "--biases: there is no column 'shape'; did you mean shape_bias?"),
         (SMALL, ("--biases", "robustness"), "robustness cannot be a bias and a benchmark at once"),
@@ -187,6 +236,44 @@ def test_a_constant_column_has_no_correlation_and_stops_nothing(tmp_path, capsys
 def test_a_table_that_cannot_be_used_is_refused(tmp_path, capsys, text, words, reason):
     code, said = command(capsys, table(tmp_path, text), *words)
     assert code == 2 and reason in said, said
+
+
+BIASES = "0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8".split()
+PERCENTS = ((76.1, 40.2, 36.0, 0.1), (79.0, 45.1, 38.5, 2.0), (81.3, 50.0, 44.2, 31.0), (70.2, 33.3, 29.8, 0.0))
+
+
+def scores(tmp_path, rows, columns=tuple(models.BENCHMARKS)):
+    """A table of models with these benchmarks."""
+    lines = [",".join(map(str, (f"m{number}", bias, *row))) for number, (bias, row) in enumerate(zip(BIASES, rows, strict=False))]
+    return table(tmp_path, "\n".join([",".join(("model", "shape_bias", *columns[: len(rows[0])])), *lines]))
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+@pytest.mark.parametrize("fractions", [1, 2, 4])
+def test_fractions_among_percents_are_refused(tmp_path, capsys, columns, fractions):
+    """Also a whole table of them below one of percents."""
+    rows = [row[:columns] for row in PERCENTS] + [tuple(value / 100 for value in row[:columns]) for row in PERCENTS[:fractions]]
+    code, said = command(capsys, scores(tmp_path, rows))
+    assert code == 2 and "benchmarks of 'm4' are at most 0.761, others up to 81.3: fractions or percent; write all alike" in said, said
+
+
+@pytest.mark.parametrize(
+    ("rows", "suspect"),
+    [
+        ([(0.03,), (1.2,), (3.5,), (16.73,), (9.0,)], "m0"),  # ImageNet-A alone, of which the network that chose its images has nothing
+        ([(0.03, 0.4), (1.2, 3.0), (3.5, 20.0), (16.73, 44.0)], "m0"),  # two hard benchmarks
+        ([(0.1, 0.1), (76.1, 40.2), (79.0, 45.1), (81.3, 50.0)], "m0"),  # a network that guesses
+        ([(76.1, 0.03), (79.0, 1.2), (81.3, 3.5), (85.0, 16.73)], ""),
+        ([(0.0,), (1.2,), (3.5,), (16.73,)], ""),
+        ([(0.761, 0.4), (0.79, 0.45), (0.813, 0.5), (0.7, 0.33)], ""),  # all are fractions
+        ([(0.761, 40.2), (0.79, 45.1), (0.813, 50.0), (0.7, 33.3)], ""),  # one column is of fractions: each is ranked by itself
+        ([(0.761, ""), (0.79, ""), ("", 45.1), (0.813, 50.0), (0.7, 33.3)], ""),
+        ([(50,), (0.5,), (40,), (60,)], "m1"),  # may be either
+    ],
+)
+def test_low_percentages_are_read_and_said_where_they_may_be_fractions(tmp_path, rows, suspect):
+    notes = models.read([scores(tmp_path, rows)]).notes
+    assert [note.partition(" are at most 1, ")[0] for note in notes] == [f"benchmarks of {suspect}"] * bool(suspect), notes
 
 
 def points(axes):

@@ -88,5 +88,9 @@ def test_incomplete_or_impossible_errors_are_refused(errors, clean, reason):
 
 def test_another_baseline_is_measured_like_the_network():
     assert ce.corruption_error(FLAT, 0.1, FLAT, 0.1) == (pytest.approx(100), pytest.approx(100), dict.fromkeys(ce.MAIN, 100.0))
+    unchanged = ce.corruption_error(FLAT, 0.1, {**FLAT, "fog": 0.1}, 0.1)
+    assert np.isnan(unchanged.relative_mce) and unchanged.mce == pytest.approx(100 * (14 + 6) / 15)
+    with pytest.raises(ValueError, match="error on fog of the baseline = 0: nothing can be divided by it"):
+        ce.corruption_error(FLAT, 0.1, {**FLAT, "fog": 0}, 0.1)
     with pytest.raises(ValueError, match="of the baseline there is no"):
         ce.corruption_error(FLAT, 0.1, {})

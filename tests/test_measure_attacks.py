@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from PIL import Image
 
 from jaxbed import config, parallel
-from jaxbed.data import shapes
+from jaxbed.data import folder, shapes
 from jaxbed.evaluation.answers import read_answers
 from jaxbed.measures import attacking, attacks, conditions, main
 from jaxbed.models import mlp
@@ -77,6 +78,23 @@ def test_an_image_must_survive_both_attacks_of_apgd(attacked):
     rows = pd.read_csv(attacked / "measures.csv").set_index(["metric", "run"])["n_correct"]
     survived = right(attacked, "clean") & right(attacked, "apgd_ce_1") & right(attacked, "apgd_dlr_1")
     assert [rows["apgd_1", 0], rows["apgd_1", 1]] == survived.sum(1).tolist()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_with_fewer_classes_than_its_second_loss_compares_apgd_is_its_first_alone(tmp_path, capsys, classes):
+    """And does not pass for both: nothing has the name of the whole."""
+    for index in range(classes * 8):
+        place = tmp_path / ("train", "test")[index % 2] / f"class{index // 8}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(index).integers(0, 256, (16, 16, 3), np.uint8)).save(place / f"{index}.png")
+    data = folder.Config(train=str(tmp_path / "train"), test=str(tmp_path / "test"), val_share=0.25, size_px=16)
+    run = tiny.evaluated(tiny.mlp_config(data=data, epochs=1, batch_size=classes), tmp_path / "run")
+    assert main.main([str(run), "--measures", "apgd,pgd", "--report", str(tmp_path / "report")]) == 0
+    found, said = set(pd.read_csv(run / "measures.csv")["metric"]), capsys.readouterr().out
+    assert {"apgd_ce_0.5", "pgd_linf_0.5"} < found
+    assert ({"apgd_0.5", "apgd_dlr_0.5"} & found == set()) == (classes < 4)
+    note = f"note: folder has {classes} classes, and apgd's difference of logits needs 4: its other part, apgd_ce, is measured alone"
+    assert (note in said) == (classes < 4), said
 
 
 @pytest.mark.parametrize("mesh", [parallel.Mesh(seed=2, data=1), parallel.Mesh(seed=1, data=2)], ids=("rows of seeds", "shared batches"))

@@ -251,6 +251,13 @@ def test_attacks_show_last_and_worst_iterates_and_unchanged_images(summary):
         assert all(line.get_xdata().tolist() == [0, *EPSILONS] for line in curves) and set(level.get_ydata()) == {value["clean"]}
 
 
+def test_an_attack_of_which_one_part_was_measured_is_drawn(summary):
+    rows = of_set(summary, "erm")
+    parts = rows[rows["metric"].str.startswith("apgd_ce") | (rows["metric"] == "clean")]
+    (axes,) = figures.attacks(parts).axes
+    assert axes.get_title("left") == "Auto-PGD, largest norm" and len(axes.lines) == 2
+
+
 def test_of_many_models_the_first_are_drawn_and_the_rest_is_counted(summary):
     rows = many(of_set(summary), 11)
     cells = figures.cells(rows, figures.CORRUPTION)

@@ -134,6 +134,33 @@ def test_mce_relative_to_another_run(trained, published, tmp_path, capsys):
         assert (dataset, f"relative_mce{suffix}_of_baseline", 1) in value.index
 
 
+def made_up(folder, accuracy):
+    """A run that was measured so, of two corruptions alike."""
+    of_metric = {"clean": 0.7} | {f"{name}_{severity}": accuracy for name in FEW for severity in (1, 2, 3, 4, 5)}
+    of_metric |= {f"{FEW[1]}_{severity}": 0.5 for severity in (1, 2, 3, 4, 5)}
+    folder.mkdir()
+    pd.DataFrame({"dataset": SET, "metric": of_metric.keys(), "value": of_metric.values()}).to_csv(folder / "measures.csv")
+    return folder
+
+
+def test_a_baseline_that_errs_on_nothing_is_refused_before_anything_is_answered(trained, tmp_path, capsys):
+    workdir, perfect = copied(trained, tmp_path), made_up(tmp_path / "perfect", 1.0)
+    code, said = measure(capsys, workdir, "--select", "last", "--measures", "imagenet_c", "--mce-baseline", perfect)
+    assert code == 2 and not (workdir / "measures").exists()
+    assert f"--mce-baseline {perfect} has an error of 0 on {FEW[0]} of {SET}: mCE cannot be divided by it" in said, said
+
+
+def test_a_baseline_that_a_corruption_leaves_as_it_is_gives_no_relative_mce(trained, tmp_path, capsys):
+    workdir, same = copied(trained, tmp_path), made_up(tmp_path / "same", 0.7)
+    words = ("--select", "last", "--measures", "imagenet_c", "--mce-baseline", same, "--report", tmp_path / "report")
+    code, said = measure(capsys, workdir, *words)
+    assert code == 0 and said.count(f"errs on {FEW[0]} of {SET} as often as on unchanged images (0.3): relative mCE cannot be divided") == 1
+    value = rows(workdir)["value"]
+    errors = [np.mean([1 - value[SET, f"{name}_{severity}", 0] for severity in (1, 2, 3, 4, 5)]) for name in FEW]
+    assert value[SET, "mce_jax_of_baseline", 0] == pytest.approx(100 * np.mean([errors[0] / 0.3, errors[1] / 0.5]))
+    assert (SET, "relative_mce_jax_of_baseline", 0) not in value.index
+
+
 def test_a_benchmark_that_is_not_whole_has_no_means(trained, published, tmp_path, capsys):
     workdir, part = copied(trained, tmp_path), tmp_path / "part"
     shutil.copytree(published, part)

@@ -38,6 +38,7 @@ PGD_L2_STEP = 0.025  # as a share of the radius
 MOMENTUM = 0.75  # share of the new step in APGD's move
 RHO = 0.75  # share of APGD's steps that have to raise the loss
 TARGETS = 9
+DLR_CLASSES = 4  # the fewest: so many logits does the targeted loss compare
 STEPS, L2_STEPS, APGD_STEPS = 40, 50, 100
 CONSTANTS = {  # what answers to attacks depend on
     "pgd_linf": {"steps": STEPS, "step": PGD_STEP},
@@ -133,8 +134,8 @@ def apgd_targeted_dlr(classes: int, norm: str = "linf", steps: int = APGD_STEPS,
     package, which attacks no others. Networks of fewer classes have fewer targets. `apgd_ce` lists the other differences. Raises ValueError
     for fewer than 4 classes, and when a network with another number of classes is attacked.
     """
-    if classes < 4:
-        raise ValueError(f"classes = {classes}: the targeted DLR loss compares 4 logits; use apgd_ce for fewer classes")
+    if classes < DLR_CLASSES:
+        raise ValueError(f"classes = {classes}: the targeted DLR loss compares {DLR_CLASSES} logits; use apgd_ce for fewer classes")
 
     def ranked(logits: jax.Array, label: jax.Array, run: jax.Array) -> jax.Array:
         if logits.shape[-1] != classes:

@@ -63,12 +63,13 @@ VERSION = 1  # to be counted up where a change means something else under the sa
 
 
 class Settings(NamedTuple):
-    """What a user may choose of the conditions."""
+    """What a user may choose of the conditions, and what follows from the data."""
 
     severities: tuple[int, ...] = SEVERITIES  # of corruptions
     photographs: tuple[np.ndarray, ...] = ()  # of frozen glass, [h, w, 3] in [0, 1]: without them there is no frost
     epsilons: tuple[float, ...] = (0.5,)  # radii of attacks in the largest norm, in 255ths
     epsilons_l2: tuple[float, ...] = (0.5,)  # and in the Euclidean norm
+    classes: int = attacks.DLR_CLASSES  # with fewer, Auto-PGD is its cross-entropy part alone
 
 
 DEFAULT = Settings()
@@ -190,7 +191,8 @@ def _pgd_l2(shape: tuple[int, ...], settings: Settings) -> list[Attacked]:
 
 
 def _apgd(shape: tuple[int, ...], settings: Settings) -> list[Attacked]:
-    return [_attacked(kind, epsilon, epsilon / 255) for epsilon in settings.epsilons for kind in APGD]
+    kinds = APGD if settings.classes >= attacks.DLR_CLASSES else APGD[:1]
+    return [_attacked(kind, epsilon, epsilon / 255) for epsilon in settings.epsilons for kind in kinds]
 
 
 def _attacked(kind: str, epsilon: float, radius: float, *others: str) -> Attacked:

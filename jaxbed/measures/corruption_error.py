@@ -50,7 +50,7 @@ class CorruptionError(NamedTuple):
     """In percent; `of_corruption` {name: CE}."""
 
     mce: float
-    relative_mce: float
+    relative_mce: float  # NaN where a corruption adds nothing to the baseline's error
     of_corruption: dict[str, float]
 
 
@@ -59,7 +59,8 @@ def corruption_error(
 ) -> CorruptionError:
     """From mean errors over severities {corruption: fraction} and the error on unchanged images, of a network and of the baseline.
 
-    Other corruptions than the 15 are left aside. Raises ValueError where one of these is missing, and for errors outside [0, 1].
+    Other corruptions than the 15 are left aside. Raises ValueError where one of these is missing, for errors outside [0, 1], and
+    where the baseline makes none.
     """
     for whose, given, unchanged in (("the network", errors, clean), ("the baseline", baseline, clean_of_baseline)):
         if missing := [name for name in MAIN if name not in given]:
@@ -67,6 +68,21 @@ def corruption_error(
         for name, value in {"clean": unchanged, **{name: given[name] for name in MAIN}}.items():
             if not 0 <= value <= 1:
                 raise ValueError(f"error on {name} of {whose} = {value:g}: errors are fractions from 0 to 1")
+    if none := without_error(baseline):
+        raise ValueError(f"error on {none[0]} of the baseline = 0: nothing can be divided by it; take another baseline")
     percent = {name: 100 * (errors[name] / baseline[name]) for name in MAIN}
+    mce = float(np.mean(list(percent.values())))
+    if without_rise(baseline, clean_of_baseline):
+        return CorruptionError(mce, float("nan"), percent)
     relative = [100 * ((errors[name] - clean) / (baseline[name] - clean_of_baseline)) for name in MAIN]
-    return CorruptionError(float(np.mean(list(percent.values()))), float(np.mean(relative)), percent)
+    return CorruptionError(mce, float(np.mean(relative)), percent)
+
+
+def without_error(baseline: Mapping[str, float]) -> list[str]:
+    """Corruptions under which a baseline makes no error, so that there is no mCE."""
+    return [name for name in MAIN if baseline[name] == 0]
+
+
+def without_rise(baseline: Mapping[str, float], clean: float) -> list[str]:
+    """Corruptions under which a baseline errs as often as without, so that there is no relative mCE."""
+    return [name for name in MAIN if baseline[name] == clean]

@@ -180,7 +180,7 @@ def attacks(rows: pd.DataFrame) -> "Figure":
 
     attacked, models = cells(rows, ATTACK), first_models(rows)
     attacked = attacked.assign(epsilon=attacked["epsilon"].astype(float))
-    kinds = [kind for kind in PANELS if (attacked["kind"] == kind).any()]
+    kinds = [kind for kind in PANELS if attacked["kind"].isin([attack for attack, *_ in LINES[kind]]).any()]
     clean = rows[rows["metric"] == "clean"].groupby("model")["value"].mean()
     words: dict[int, list[str]] = {}
     with style.style():

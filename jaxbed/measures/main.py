@@ -80,12 +80,23 @@ class _Asked(NamedTuple):
     sets: dict[str, "EvaluationSet"]  # by the name of their folder
     cells: dict[str, "Cells"]  # of published files, by benchmark
 
-    def check_baseline(self, run: pathlib.Path | None, source: "Source") -> None:
+    def notes(self, source: "Source") -> list[str]:
+        """What is measured otherwise than its name says."""
+        from jaxbed.measures.attacks import DLR_CLASSES
+
+        if "apgd" not in self.changing or not self.sets or self.settings.classes >= DLR_CLASSES:
+            return []
+        return [
+            f"note: {source.name} has {self.settings.classes} classes, and apgd's difference of logits needs {DLR_CLASSES}: its other "
+            "part, apgd_ce, is measured alone, and there is no number apgd of both"
+        ]
+
+    def check_baseline(self, run: pathlib.Path | None, source: "Source", notes: list[str]) -> None:
         """Raises as `_baseline` does, before anything is answered."""
         for name, images in self.sets.items():
-            _baseline(run, name, source, images.decision)
+            _baseline(run, name, source, images.decision, notes)
         if "imagenet_c" in self.cells:
-            _baseline(run, "imagenet_c", source, "argmax")
+            _baseline(run, "imagenet_c", source, "argmax", notes)
 
     def exams(self, source: "Source") -> list["Exam"]:
         """All that networks are asked."""
@@ -136,9 +147,10 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str])
     opened: dict[int, _Asked] = {}
     for source in (point.source for point in points):  # grid points may share one
         if id(source) not in opened:
-            opened[id(source)] = _open(source, changing, settings, asked)
+            opened[id(source)] = _open(source, changing, settings._replace(classes=len(source.class_names)), asked)
+            notes += opened[id(source)].notes(source)
             if asked.mce_baseline not in asked.workdirs:  # or it will have been measured by then
-                opened[id(source)].check_baseline(asked.mce_baseline, source)
+                opened[id(source)].check_baseline(asked.mce_baseline, source, notes)
     if changing or opened[id(points[0].source)].cells:
         asked_of: Callable = lambda source: opened[id(source)].exams(source)  # noqa: E731
         if status := answering.answer(fitted, points, folder, asked_of, epochs, Log(folder)):
@@ -239,7 +251,7 @@ def _table(
     exams = {exam.name: exam for exam in opened.exams(source) if exam.name in opened.sets}
     for name, images in opened.sets.items():
         applied = [answer for condition in exams[name].conditions_of(images) for answer in condition.answers]
-        baseline = _baseline(asked.mce_baseline, name, source, images.decision)
+        baseline = _baseline(asked.mce_baseline, name, source, images.decision, notes)
         given = (workdir / table.FOLDER / name, images.split.label, images.split.image.shape[1:])
         measured = scores.of_set(*given, measures, applied, epoch_of, baseline, opened.settings.epsilons)
         parts.append(measured.table.assign(algorithm=algorithm, dataset=name, role=images.role))
@@ -253,7 +265,7 @@ def _table(
     tests = [name for name, of_set in source.sets.items() if of_set.role == "test" and of_set.decision == "argmax"]
     for benchmark, cells in opened.cells.items():
         clean = _clean(frame, tests, epoch_of)
-        baseline = _baseline(asked.mce_baseline, benchmark, source, "argmax") if benchmark == "imagenet_c" else None
+        baseline = _baseline(asked.mce_baseline, benchmark, source, "argmax", notes) if benchmark == "imagenet_c" else None
         folder = workdir / table.FOLDER / benchmark
         measured_cells = scores.of_files(folder, benchmark, cells.label, not cells.faults, epoch_of, clean, baseline)
         parts.append(measured_cells.assign(algorithm=algorithm, dataset=benchmark, role="ood"))
@@ -272,8 +284,11 @@ def _clean(frame: pd.DataFrame, tests: Sequence[str], epoch_of: Mapping[int, int
     return known.loc[list(epoch_of)].to_numpy() if len(tests) == 1 and set(epoch_of) <= set(known.index) else None
 
 
-def _baseline(run: pathlib.Path | None, dataset: str, source: "Source", decision: str) -> "Baseline | None":
-    """AlexNet where answers are among ImageNet's classes, or a run that was measured on the same set."""
+def _baseline(run: pathlib.Path | None, dataset: str, source: "Source", decision: str, notes: list[str]) -> "Baseline | None":
+    """AlexNet where answers are among ImageNet's classes, or a run that was measured on the same set; adds to the notes.
+
+    Raises ValueError for a run by whose errors nothing can be divided.
+    """
     from jaxbed.measures import corruption_error, scores
     from jaxbed.measures.conditions import corruption_name
     from jaxbed.measures.corruption import SEVERITIES
@@ -289,5 +304,21 @@ def _baseline(run: pathlib.Path | None, dataset: str, source: "Source", decision
     lacking = [cell for of_corruption in cells.values() for cell in of_corruption if cell not in mean]
     if lacking or "clean" not in mean:
         raise ValueError(f"--mce-baseline {run}: {path} has no {(lacking or ['clean'])[0]} of {dataset}: measure it as the others")
-    errors = {name: 1 - float(mean[of_corruption].mean()) for name, of_corruption in cells.items()}
-    return scores.Baseline("_of_baseline", errors, 1 - float(mean["clean"]))
+    errors = {name: _error(mean[of_corruption]) for name, of_corruption in cells.items()}
+    clean = _error(mean[["clean"]])
+    if none := corruption_error.without_error(errors):
+        raise ValueError(
+            f"--mce-baseline {run} has an error of 0 on {', '.join(none)} of {dataset}: mCE cannot be divided by it. Name a run that errs "
+            "on each corruption, or leave the option out"
+        )
+    if same := corruption_error.without_rise(errors, clean):
+        notes.append(
+            f"note: --mce-baseline {run} errs on {', '.join(same)} of {dataset} as often as on unchanged images ({clean:g}): relative mCE "
+            "cannot be divided by their difference of 0, so there is none"
+        )
+    return scores.Baseline("_of_baseline", errors, clean)
+
+
+def _error(accuracies: pd.Series) -> float:
+    """1 less their mean, rounded, so that errors that differ by rounding alone are equal."""
+    return round(1 - float(accuracies.mean()), 12)

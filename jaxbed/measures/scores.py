@@ -68,7 +68,7 @@ def of_set(
     """Accuracy under each condition, and what measures make of these.
 
     folder: WORKDIR/measures/<set>; label [n] of its images [H, W, C]; applied: names of conditions; chosen {seed: epoch}; baseline: for
-    mCE; epsilons: radii of APGD.
+    mCE; epsilons: radii of APGD, whose number counts only where both parts were answered.
     """
     answered = {condition: _answered(folder / condition, label, chosen) for condition in applied}
     counts = {condition: each.counts for condition, each in answered.items()}
@@ -96,7 +96,10 @@ def of_set(
                 channels.append({"run": seed, "normalised": normalised, **each._asdict(), **text})
     if "apgd" in measures:
         for epsilon in epsilons:
-            right = [answered[conditions.attack_name(kind, epsilon)].right for kind in conditions.APGD]
+            parts = [conditions.attack_name(kind, epsilon) for kind in conditions.APGD]
+            if not set(parts) <= set(answered):
+                continue  # one of two attacks is not the whole
+            right = [answered[part].right for part in parts]
             counts[conditions.attack_name("apgd", epsilon)] = ratio(
                 attacks.right_under_all([answered["clean"].right, *right]).sum(1), len(label)
             )

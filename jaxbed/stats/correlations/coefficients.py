@@ -1,6 +1,7 @@
 """Spearman's rank correlation of two properties of models, and how firm it is.
 
-Ties share their mean rank. Values are rounded to DECIMALS before they are ranked, so that what differs by rounding alone is a tie.
+Ties share their mean rank. Values are rounded before they are ranked, so that what differs by rounding alone is a tie: to DIGITS of the
+largest, or to DECIMALS where these are more, so that one huge value makes no ties of the others.
 p-values are those of the t distribution with n - 2 degrees of freedom, two-sided, as scipy's default and the bias paper have them, and
 those of permutations, which need no such approximation. Sources: Spearman (1904); for permutation p-values that count the observed order,
 Phipson and Smyth (2010).
@@ -12,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-DECIMALS = 6
+DIGITS, DECIMALS = 9, 6
+SMALLEST = 1e-290  # what is smaller than that may tie: numpy rounds to no more decimals
 LEAST = 4  # models; with fewer, no order is rare
 PERMUTATIONS, RESAMPLES, SEED = 9_999, 2_000, 0
 
@@ -37,8 +39,9 @@ UNDEFINED = Firmness(*[float("nan")] * len(Firmness._fields))
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks along the last axis less their mean; ties share the mean of theirs."""
-    ranked = scipy.stats.rankdata(np.round(values, DECIMALS), axis=-1)
+    """Ranks along the last axis, of values of one property, less their mean; ties share the mean of theirs."""
+    first_digit = int(np.floor(np.log10(np.abs(values).max(initial=SMALLEST))))  # 0 of 1 to 9.9
+    ranked = scipy.stats.rankdata(np.round(values, max(DIGITS - 1 - first_digit, DECIMALS)), axis=-1)
     return ranked - ranked.mean(-1, keepdims=True)
 
 

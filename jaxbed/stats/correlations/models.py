@@ -39,6 +39,7 @@ PUBLISHED = {  # column: those of the published table whose mean it is
     "adversarial": ("top1_acc/PGD-40/low",),
 }
 CURVES = {"low-pass": r"metric/bandpass/LFC/(0?\.\d+)", "high-pass": r"metric/bandpass/HFC/(0?\.\d+)"}  # columns, by cut-off
+LARGEST_FRACTION, LARGE = 1.5, 10  # what is more is a percentage; percentages that similar models do not have below 1
 DESCRIBED = ("model", "run")  # columns that are no property
 
 
@@ -57,21 +58,18 @@ def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence
     """The models of tables, joined by their names. Without names of columns, those of BIASES and BENCHMARKS that there are count.
 
     groups: the column that holds categories; "" for `category` where there is one. Raises ValueError, with the cure, for a table without
-    models, a model given twice, columns that are not there, fractions among percents, and fewer than 4 models.
+    models, a model given twice or in two categories, columns that are not there, fractions among percents, and fewer than 4 models.
     """
     notes: list[str] = []
     tables = [_table(path, notes) for path in paths]
+    kinds = _categories(tables, groups)
     joined = tables[0]
     for table, path in zip(tables[1:], paths[1:], strict=True):
-        if twice := sorted(set(joined.columns) & set(table.columns) - {*DESCRIBED, groups or "category"}):
+        shared = set(joined.columns) & set(table.columns)
+        if twice := sorted(shared - {*DESCRIBED, groups or "category"}):
             raise ValueError(f"{path}: columns {names.listed(twice)} are in an earlier table too; keep each in one")
-        joined = joined.merge(table, how="outer", on=sorted(set(joined.columns) & set(table.columns)))
-    if groups and groups not in joined.columns:
-        raise ValueError(f"--groups {groups}: no such column; {names.choice(groups, joined.columns)}")
-    groups = groups or ("category" if "category" in joined.columns else "")
-    if groups and len(unknown := joined.loc[joined[groups].fillna("").str.strip() == "", "model"]):
-        raise ValueError(f"models {names.first_few(unknown)} have no {groups}; write one for each")
-    kinds = dict(zip(joined["model"], joined[groups].astype(str) if groups else [""] * len(joined), strict=True))
+        keys = sorted(shared & set(DESCRIBED))
+        joined = joined.merge(table.drop(columns=shared - set(keys)), how="outer", on=keys)
     _derive(joined)
     leaned = _columns(joined, biases, BIASES, "biases")
     scored = _columns(joined, benchmarks, BENCHMARKS, "benchmarks")
@@ -81,7 +79,7 @@ def read(paths: Sequence[Path], biases: Sequence[str] = (), benchmarks: Sequence
     if both := sorted(set(leaned) & set(scored)):
         raise ValueError(f"{names.listed(both)} cannot be a bias and a benchmark at once")
     wide = pd.DataFrame({name: _numbers(joined, name, notes) for name in (*leaned, *scored)}).set_axis(joined["model"])
-    _check_scale(wide[scored])
+    _check_scale(wide[scored], notes)
     properties = wide.groupby(level=0, sort=False).mean()
     if len(properties) < len(wide):
         notes.append(f"{len(wide)} rows are runs of {len(properties)} models: means of the runs count")
@@ -106,6 +104,25 @@ def _table(path: Path, notes: list[str]) -> pd.DataFrame:
         if name in {*BIASES, *BENCHMARKS} or re.match("(top1_acc|metric)/|shape-bias$", name):
             table[name] = numbers.read(table[name], name, str(path), notes, separator=table.attrs["separator"])
     return table.reset_index(drop=True)
+
+
+def _categories(tables: Sequence[pd.DataFrame], groups: str) -> dict[str, str]:
+    """{model: its category} of all tables, which may each have it; "" for all where there is no such column."""
+    column, every = groups or "category", pd.concat([table["model"] for table in tables]).unique()
+    there = [table.set_index("model", drop=False)[column].astype(str).str.strip() for table in tables if column in table.columns]
+    if not there:
+        if groups:
+            columns = dict.fromkeys(name for table in tables for name in table.columns)
+            raise ValueError(f"--groups {groups}: no such column; {names.choice(groups, columns)}")
+        return dict.fromkeys(every, "")
+    kinds: dict[str, str] = {}
+    for model, kind in pd.concat(there).items():
+        if kind and kinds.setdefault(str(model), kind) != kind:
+            given = f"{names.quoted(kinds[str(model)])} and {names.quoted(kind)}"
+            raise ValueError(f"{names.quoted(model)} has two values of {column}, {given}; write the same in all of its rows and tables")
+    if unknown := [model for model in every if model not in kinds]:
+        raise ValueError(f"models {names.first_few(unknown)} have no {column}; write one for each")
+    return kinds
 
 
 def _derive(joined: pd.DataFrame) -> None:
@@ -141,12 +158,20 @@ def _numbers(joined: pd.DataFrame, name: str, notes: list[str]) -> np.ndarray:
     return values
 
 
-def _check_scale(scored: pd.DataFrame) -> None:
-    """Raises ValueError where all that a model has is at most 1 and others have more: fractions among percents."""
-    small = ((scored > 0) & (scored <= 1)) | scored.isna()
-    if (odd := small.all(axis=1) & scored.notna().any(axis=1)).any() and scored.max().max() > 1.5:
-        name, most = scored.index[odd][0], scored.max().max()
-        largest = scored[odd].iloc[0].max()
-        raise ValueError(
-            f"benchmarks of {names.quoted(name)} are at most {largest:g}, others up to {most:g}: fractions or percent; write all alike"
-        )
+def _check_scale(scored: pd.DataFrame, notes: list[str]) -> None:
+    """Raises ValueError for a model whose benchmarks can only be fractions among percents; notes those that may be.
+
+    A low percentage looks like a fraction: 0.03 on ImageNet-A. So two columns have to say it, in which all percents are large, and the
+    value would be about as large as these.
+    """
+    percents = scored.where(scored > LARGEST_FRACTION)
+    low = (scored > 0) & percents.notna().any()  # where others have more
+    surely = low & (percents.min() >= LARGE) & (100 * scored >= percents.min() / 2)
+    alike = ~(scored > 1).any(axis=1)  # whatever a model has
+    most = f"others up to {scored.max().max():g}"
+    if (mixed := alike & (surely.sum(axis=1) > 1)).any():
+        name, largest = scored.index[mixed][0], scored[mixed].iloc[0].max()
+        raise ValueError(f"benchmarks of {names.quoted(name)} are at most {largest:g}, {most}: fractions or percent; write all alike")
+    if (may_be := alike & low.any(axis=1)).any():
+        models = names.first_few(scored.index[may_be].unique())
+        notes.append(f"benchmarks of {models} are at most 1, {most}: read as percent; if they are fractions, write all alike")
