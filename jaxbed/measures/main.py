@@ -149,8 +149,7 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str])
         if id(source) not in opened:
             opened[id(source)] = _open(source, changing, settings._replace(classes=len(source.class_names)), asked)
             notes += opened[id(source)].notes(source)
-            if asked.mce_baseline not in asked.workdirs:  # or it will have been measured by then
-                opened[id(source)].check_baseline(asked.mce_baseline, source, notes)
+            opened[id(source)].check_baseline(asked.mce_baseline, source, notes)
     if changing or opened[id(points[0].source)].cells:
         asked_of: Callable = lambda source: opened[id(source)].exams(source)  # noqa: E731
         if status := answering.answer(fitted, points, folder, asked_of, epochs, Log(folder)):
