@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from jaxbed import config, main, parallel
 from jaxbed.data import shapes
+from jaxbed.methods import dfr
 from jaxbed.models import convert, mlp, resnet
 from jaxbed.optim import Optim
 from jaxbed.training import members, plan, pretrained, train
@@ -203,6 +204,7 @@ def test_without_training_nothing_of_a_file_may_be_new(weights, tmp_path, monkey
 
 def test_without_training_no_network_may_be_new(trained, tmp_path):
     cfg = tiny.mlp_config("dfr", data=SMALL, epochs=0, init_from=str(trained[0]))
+    cfg = dataclasses.replace(cfg, method=dfr.Config())
     with pytest.raises(ValueError, match="has no network retrained, and epochs = 0 trains nothing: take a run of this method, or give"):
         main.run(cfg, tmp_path / "run")
     assert not (tmp_path / "run").exists()
