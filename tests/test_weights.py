@@ -498,11 +498,11 @@ def test_pytorch_gives_the_same_logits():
     names.sort(key=lambda name: ([*order, "fc"].index(name.rpartition(".")[0]), name.endswith("bias")))
     with torch.no_grad():
         for parameter, name in zip(theirs.parameters(), names, strict=True):
-            parameter.copy_(torch.from_numpy(state[name]))
+            parameter.copy_(torch.tensor(state[name]))
         norms = [module for module in theirs.modules() if isinstance(module, torch.nn.BatchNorm2d)]
         for norm, layer in zip(norms, [layer for layer in order if "bn" in layer or layer.endswith("downsample.1")], strict=True):
-            norm.running_mean.copy_(torch.from_numpy(state[f"{layer}.running_mean"]))
-            norm.running_var.copy_(torch.from_numpy(state[f"{layer}.running_var"]))
+            norm.running_mean.copy_(torch.tensor(state[f"{layer}.running_mean"]))
+            norm.running_var.copy_(torch.tensor(state[f"{layer}.running_var"]))
         expected = theirs(torch.from_numpy(image).permute(0, 3, 1, 2)).numpy()
     ours = apply_net(net, params, jax.tree.map(lambda x: x + 0.3, stats), image, False)[0]
     np.testing.assert_allclose(ours, expected, atol=1e-4)
