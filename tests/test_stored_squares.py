@@ -6,7 +6,7 @@ import pytest
 import tiny
 from PIL import Image
 
-from jaxbed.data import augment, imagenet
+from jaxbed.data import augment, held_out, imagenet
 from jaxbed.evaluation import trained
 from jaxbed.measures import conditions, imagenet_c
 from jaxbed.measures import main as measuring
@@ -45,6 +45,13 @@ def test_training_images_are_shown_as_evaluation_shows_them(data):
     smooth = np.broadcast_to(np.arange(64, dtype=np.uint8)[:, None, None], (1, 64, 64, 3))  # squares may be stored in any size
     larger = np.asarray(source.shown(smooth))[0, :, 0, 0].astype(float)
     np.testing.assert_allclose(larger, 8 + 4 * np.arange(SIDE_PX) + 1.5, atol=0.5)  # the middle of the crop's pixels
+
+
+def test_held_out_images_are_cut_already(data):
+    source = held_out.Config(data, 0.5).open()
+    assert source.evaluated_shape == source.train.image.shape[1:] == (SIDE_PX, SIDE_PX, 3)
+    given = np.asarray(source.train.image)
+    np.testing.assert_array_equal(source.as_evaluated(given), source.scale(given))
 
 
 def test_a_trained_network_takes_what_was_evaluated(run, data):

@@ -35,7 +35,9 @@ class Config:
             raise ValueError(f"data.share = {self.share} of the {images} leaves none for training or none for epoch selection: change it")
         sets = {**source.sets, names[0]: rest(held, np.flatnonzero(~chosen))}
         facts = {**source.facts, "trained_on_validation_share": self.share, "held_out_seed": self.seed}
-        return dataclasses.replace(source, train=pick(held.split, np.flatnonzero(chosen)), sets=sets, facts=facts, components=())
+        return dataclasses.replace(
+            source, train=pick(held.split, np.flatnonzero(chosen)), sets=sets, facts=facts, components=(), shown=None
+        )
 
 
 def rest(held: EvaluationSet, rows: np.ndarray) -> EvaluationSet:

@@ -12,6 +12,6 @@ spectral        low-pass and high-pass filters; the share of accuracy that is le
 corruption      what a corruption is, and what they share
 imagenet_c      noise and colour, and the table; with imagenet_c_blur, imagenet_c_warp (glass, elastic), imagenet_c_weather, jpeg
 imagenet_cbar   ten procedural corruptions
-corruption_error   mCE, from errors on corruptions
+corruption_error   mCE, from errors on corruptions; baselines: whose errors it divides by
 critical_band   noise of one octave at a time on grey images of low contrast; thresholds, and the channel fitted to them
 """

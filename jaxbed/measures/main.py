@@ -22,7 +22,6 @@ import pandas as pd
 from jaxbed.measures import options, report, table
 from jaxbed.stats import names, progress
 from jaxbed.stats.output import destination
-from jaxbed.stats.reading import workdirs
 from jaxbed.system import ending, processes
 
 if TYPE_CHECKING:
@@ -79,6 +78,7 @@ class _Asked(NamedTuple):
     settings: "Settings"
     sets: dict[str, "EvaluationSet"]  # by the name of their folder
     cells: dict[str, "Cells"]  # of published files, by benchmark
+    baselines: dict[str, "Baseline | None"]  # of mCE, by the name of a set or benchmark
 
     def notes(self, source: "Source") -> list[str]:
         """What is measured otherwise than its name says."""
@@ -90,13 +90,6 @@ class _Asked(NamedTuple):
             f"note: {source.name} has {self.settings.classes} classes, and apgd's difference of logits needs {DLR_CLASSES}: its other "
             "part, apgd_ce, is measured alone, and there is no number apgd of both"
         ]
-
-    def check_baseline(self, run: pathlib.Path | None, source: "Source", notes: list[str]) -> None:
-        """Raises as `_baseline` does, before anything is answered."""
-        for name, images in self.sets.items():
-            _baseline(run, name, source, images.decision, notes)
-        if "imagenet_c" in self.cells:
-            _baseline(run, "imagenet_c", source, "argmax", notes)
 
     def exams(self, source: "Source") -> list["Exam"]:
         """All that networks are asked."""
@@ -147,9 +140,8 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str])
     opened: dict[int, _Asked] = {}
     for source in (point.source for point in points):  # grid points may share one
         if id(source) not in opened:
-            opened[id(source)] = _open(source, changing, settings._replace(classes=len(source.class_names)), asked)
+            opened[id(source)] = _open(source, changing, settings._replace(classes=len(source.class_names)), asked, notes)
             notes += opened[id(source)].notes(source)
-            opened[id(source)].check_baseline(asked.mce_baseline, source, notes)
     if changing or opened[id(points[0].source)].cells:
         asked_of: Callable = lambda source: opened[id(source)].exams(source)  # noqa: E731
         if status := answering.answer(fitted, points, folder, asked_of, epochs, Log(folder)):
@@ -163,9 +155,9 @@ def _measure(workdir: pathlib.Path, asked: argparse.Namespace, notes: list[str])
     return 0, tables
 
 
-def _open(source: "Source", changing: list[str], settings: "Settings", asked: argparse.Namespace) -> _Asked:
+def _open(source: "Source", changing: list[str], settings: "Settings", asked: argparse.Namespace, notes: list[str]) -> _Asked:
     from jaxbed.data.split import pick
-    from jaxbed.measures import conditions, published_files
+    from jaxbed.measures import baselines, conditions, published_files
 
     if unknown := [name for name in asked.sets if name not in source.sets]:
         raise ValueError(f"--sets {','.join(unknown)}: {source.name} has {', '.join(source.sets)}")
@@ -193,7 +185,9 @@ def _open(source: "Source", changing: list[str], settings: "Settings", asked: ar
             sets[f"{name}@{asked.images.stem}"] = images._replace(split=pick(images.split, rows), real=None)
     folders = {benchmark: getattr(asked, benchmark) for benchmark in options.PUBLISHED if getattr(asked, benchmark)}
     cells = {benchmark: published_files.look(benchmark, folder, source, asked.severities) for benchmark, folder in folders.items()}
-    return _Asked(changing, settings, sets, cells)
+    decisions = {name: images.decision for name, images in sets.items()} | ({"imagenet_c": "argmax"} if "imagenet_c" in cells else {})
+    divided_by = {name: baselines.find(asked.mce_baseline, name, source, decision, notes) for name, decision in decisions.items()}
+    return _Asked(changing, settings, sets, cells, divided_by)
 
 
 def _listed(path: pathlib.Path) -> list[str]:
@@ -250,9 +244,8 @@ def _table(
     exams = {exam.name: exam for exam in opened.exams(source) if exam.name in opened.sets}
     for name, images in opened.sets.items():
         applied = [answer for condition in exams[name].conditions_of(images) for answer in condition.answers]
-        baseline = _baseline(asked.mce_baseline, name, source, images.decision, notes)
         given = (workdir / table.FOLDER / name, images.split.label, images.split.image.shape[1:])
-        measured = scores.of_set(*given, measures, applied, epoch_of, baseline, opened.settings.epsilons)
+        measured = scores.of_set(*given, measures, applied, epoch_of, opened.baselines[name], opened.settings.epsilons)
         parts.append(measured.table.assign(algorithm=algorithm, dataset=name, role=images.role))
         if (unmoved := max(map(np.max, measured.unmoved.values()), default=0.0)) > 0:
             notes.append(
@@ -264,9 +257,8 @@ def _table(
     tests = [name for name, of_set in source.sets.items() if of_set.role == "test" and of_set.decision == "argmax"]
     for benchmark, cells in opened.cells.items():
         clean = _clean(frame, tests, epoch_of)
-        baseline = _baseline(asked.mce_baseline, benchmark, source, "argmax", notes) if benchmark == "imagenet_c" else None
         folder = workdir / table.FOLDER / benchmark
-        measured_cells = scores.of_files(folder, benchmark, cells.label, not cells.faults, epoch_of, clean, baseline)
+        measured_cells = scores.of_files(folder, benchmark, cells.label, not cells.faults, epoch_of, clean, opened.baselines.get(benchmark))
         parts.append(measured_cells.assign(algorithm=algorithm, dataset=benchmark, role="ood"))
         if cells.faults:
             more = f" and {len(cells.faults) - 5} more" if len(cells.faults) > 5 else ""
@@ -281,43 +273,3 @@ def _clean(frame: pd.DataFrame, tests: Sequence[str], epoch_of: Mapping[int, int
     rows = frame[(frame["dataset"].isin(tests)) & (frame["metric"] == "accuracy") & (frame["epoch"] == frame["run"].map(epoch_of))]
     known = rows.set_index("run")["value"]
     return known.loc[list(epoch_of)].to_numpy() if len(tests) == 1 and set(epoch_of) <= set(known.index) else None
-
-
-def _baseline(run: pathlib.Path | None, dataset: str, source: "Source", decision: str, notes: list[str]) -> "Baseline | None":
-    """AlexNet where answers are among ImageNet's classes, or a run that was measured on the same set; adds to the notes.
-
-    Raises ValueError for a run by whose errors nothing can be divided.
-    """
-    from jaxbed.measures import corruption_error, scores
-    from jaxbed.measures.conditions import corruption_name
-    from jaxbed.measures.corruption import SEVERITIES
-
-    if run is None:
-        return scores.ALEXNET if source.name == "imagenet" and decision == "argmax" else None
-    path = run / workdirs.MEASURES
-    if not path.is_file():
-        raise FileNotFoundError(f"--mce-baseline {run} has no {workdirs.MEASURES}: run: jaxbed measure {run} --measures imagenet_c")
-    frame = pd.read_csv(path)
-    mean = frame[frame["dataset"] == dataset].groupby("metric")["value"].mean()
-    cells = {name: [corruption_name(name, severity) for severity in SEVERITIES] for name in corruption_error.MAIN}
-    lacking = [cell for of_corruption in cells.values() for cell in of_corruption if cell not in mean]
-    if lacking or "clean" not in mean:
-        raise ValueError(f"--mce-baseline {run}: {path} has no {(lacking or ['clean'])[0]} of {dataset}: measure it as the others")
-    errors = {name: _error(mean[of_corruption]) for name, of_corruption in cells.items()}
-    clean = _error(mean[["clean"]])
-    if none := corruption_error.without_error(errors):
-        raise ValueError(
-            f"--mce-baseline {run} has an error of 0 on {', '.join(none)} of {dataset}: mCE cannot be divided by it. Name a run that errs "
-            "on each corruption, or leave the option out"
-        )
-    if same := corruption_error.without_rise(errors, clean):
-        notes.append(
-            f"note: --mce-baseline {run} errs on {', '.join(same)} of {dataset} as often as on unchanged images ({clean:g}): relative mCE "
-            "cannot be divided by their difference of 0, so there is none"
-        )
-    return scores.Baseline("_of_baseline", errors, clean)
-
-
-def _error(accuracies: pd.Series) -> float:
-    """1 less their mean, rounded, so that errors that differ by rounding alone are equal."""
-    return round(1 - float(accuracies.mean()), 12)
